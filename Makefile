@@ -1,0 +1,40 @@
+# Every command of the project; `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+STAMP := $(VENV)/.installed
+SOURCES := operator worker_image tests
+# Worker processes of the test suite, and further arguments for pytest: make test ARGS='-k queue'
+JOBS ?= 2
+ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z][a-z-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Create .venv with the locked packages and this project in it
+
+$(STAMP): pyproject.toml requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "setup: Python 3.11 or newer is needed; name another with: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "setup: the venv module is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@[ -x $(PY) ] && $(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: lock
+lock: setup ## Resolve the packages anew and write requirements-dev.lock (needs uv)
+	@command -v uv >/dev/null || { echo "lock: uv is missing; install it with: pipx install uv" >&2; exit 1; }
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --no-header --extra dev pyproject.toml --upgrade --output-file $(VENV)/resolved.lock
+	@{ echo "# Every package that development and the tests need, pinned with hashes. Made by: make lock"; \
+	  cat $(VENV)/resolved.lock; } > requirements-dev.lock

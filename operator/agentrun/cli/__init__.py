@@ -1,0 +1,1 @@
+"""The command line, `agentrun` and `kubectl agentrun`: one file per verb, printers apart."""

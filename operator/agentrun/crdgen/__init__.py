@@ -1,0 +1,1 @@
+"""Generates the structural schemas in crds/ and in the chart from the resource models."""

@@ -1,0 +1,1 @@
+"""Local mode: an in-memory cluster, an embedded Valkey and an in-process worker."""

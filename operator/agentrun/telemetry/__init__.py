@@ -1,0 +1,1 @@
+"""The metrics table, tracing, and the log setup with redaction."""
