@@ -1,0 +1,1 @@
+"""What several tests share: servers, builders, fakes of the outside world."""
