@@ -38,3 +38,57 @@ lock: setup ## Resolve the packages anew and write requirements-dev.lock (needs 
 	  --no-header --extra dev pyproject.toml --upgrade --output-file $(VENV)/resolved.lock
 	@{ echo "# Every package that development and the tests need, pinned with hashes. Made by: make lock"; \
 	  cat $(VENV)/resolved.lock; } > requirements-dev.lock
+
+.PHONY: demo
+demo: setup ## Run the stock transfer example on this machine, without a cluster
+	@PATH="$(CURDIR)/$(BIN):$$PATH" examples/stock-transfer/demo.sh
+
+.PHONY: test
+test: setup ## Run all tests; ARGS='-k queue' picks, JOBS=4 widens
+	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable $(ARGS)
+
+.PHONY: unit
+unit: setup ## Run the tests that need seconds and no API server
+	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (slow or apiserver or cluster)" $(ARGS)
+
+.PHONY: coverage
+coverage: setup ## Run all tests and show which lines they missed
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -n $(JOBS) --inline-snapshot=disable $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+.PHONY: verify
+verify: setup ## Run every check: generate, format, lint, types, imports, unit tests, clean tree
+	@.ci/verify generate format lint types imports unit
+
+.PHONY: generate
+generate: setup ## Write the schemas in crds/ and in the chart anew from the models
+	@$(PY) -m agentrun.crdgen
+
+.PHONY: check-generated
+check-generated: setup ## Fail if a generated file is not what its source says
+	@$(PY) -m agentrun.crdgen --check
+
+.PHONY: format
+format: setup ## Format the Python files and order their imports
+	@$(BIN)/ruff check --quiet --select I --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+.PHONY: lint
+lint: setup ## Lint the Python files
+	@$(BIN)/ruff check --quiet .
+
+.PHONY: types
+types: setup ## Check the types
+	@$(BIN)/mypy
+
+.PHONY: imports
+imports: setup ## Check which package imports which
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: clean
+clean: ## Remove everything that these commands made, .venv included
+	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov test-reports
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find operator worker_image tests examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
