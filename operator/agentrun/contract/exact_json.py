@@ -1,0 +1,222 @@
+"""JSON as the product understands it: exact numbers, no surprises, one canonical text.
+
+Everything that is hashed, compared or sent between the planes goes through here: manifests' free-form
+values, params, results, orders and reports. Numbers keep their value (an ``int`` stays an ``int``, any other
+number is a :class:`decimal.Decimal`), so nothing passes through a binary float.
+
+It deliberately does not know schemas; it only says what a JSON value may be at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from json.encoder import encode_basestring  # type: ignore[attr-defined]  # the C-accelerated RFC 8259 string writer
+from typing import Any, TypeAlias, cast
+
+JsonValue: TypeAlias = "None | bool | int | Decimal | str | list[JsonValue] | dict[str, JsonValue]"
+JsonObject: TypeAlias = dict[str, Any]
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+MAX_DEPTH = 64
+"""Deeper values are refused: validators and writers are recursive, and no tool's params are that deep."""
+_MAX_FINITE = Decimal("1.7976931348623157e308")
+_MAX_DIGITS = 64
+
+
+class JsonRefusedError(ValueError):
+    """A text or value is not JSON that can be carried exactly.
+
+    ``path`` is the place inside the value (``items[2].price``), empty for the value itself.
+    """
+
+    def __init__(self, problem: str, path: str = "") -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.problem = problem
+        self.path = path
+
+
+def parse_json(text: str | bytes) -> JsonValue:
+    """Parse one JSON text, keeping every number exact.
+
+    Raises :class:`JsonRefusedError` for anything that is not strict RFC 8259 JSON, for doubled keys, NaN and
+    infinities, numbers no IEEE double could hold, integers beyond int64, lone surrogates, NUL characters, a byte
+    order mark and nesting beyond :data:`MAX_DEPTH`.
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise JsonRefusedError(f"not UTF-8 at byte {error.start}") from error
+    try:
+        value = json.loads(
+            text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_object_without_doubled_keys
+        )
+    except RecursionError as error:
+        raise JsonRefusedError(f"nested deeper than {MAX_DEPTH} levels") from error
+    except JsonRefusedError:
+        raise
+    except ValueError as error:
+        raise JsonRefusedError(f"not valid JSON: {error}") from error
+    return admit_json(value)
+
+
+def admit_json(value: object) -> JsonValue:
+    """Return the value as exact JSON, or refuse it.
+
+    Takes what JSON and YAML readers produce (mappings, sequences, floats, ``Decimal``); floats become the decimal
+    that their shortest text says. Raises :class:`JsonRefusedError` with the path of the first offender.
+    """
+    return _admit(value, "", 0)
+
+
+def canonical_json(value: JsonValue) -> str:
+    """Write the one canonical text of a value: RFC 8785 key order and strings, numbers as exact decimals.
+
+    Integral numbers are written as integers (``5.0`` and ``5`` are one value, ``-0`` is ``0``), others in
+    plain shortest decimals, so equal values always give equal texts. The text is valid JSON and is what goes over
+    the wire as well.
+    """
+    out: list[str] = []
+    _write(value, out)
+    return "".join(out)
+
+
+def json_digest(value: JsonValue) -> str:
+    """Return ``sha256:<hex>`` of the canonical text."""
+    return f"sha256:{hashlib.sha256(canonical_json(value).encode()).hexdigest()}"
+
+
+def plain_json(value: JsonValue) -> Any:
+    """Return the value with integral decimals as ``int`` and others as ``float``, for libraries that know no ``Decimal``.
+
+    The floats are for judging only (schemas, printing); the exact value stays where it was.
+    """
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {key: plain_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain_json(item) for item in value]
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise JsonRefusedError(f"{name} is not a JSON number")
+
+
+def _object_without_doubled_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise JsonRefusedError(f"key {key!r} stands twice in one object")
+            seen.add(key)
+    return members
+
+
+def _admit(value: object, path: str, depth: int) -> JsonValue:
+    if depth > MAX_DEPTH:
+        raise JsonRefusedError(f"nested deeper than {MAX_DEPTH} levels", path)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _admit_text(value, path)
+    if isinstance(value, int):
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise JsonRefusedError("integer outside int64: pass it as a string", path)
+        return int(value)
+    if isinstance(value, float):
+        return _admit_decimal(Decimal(repr(value)), path)
+    if isinstance(value, Decimal):
+        return _admit_decimal(value, path)
+    if isinstance(value, Mapping):
+        members: dict[str, JsonValue] = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise JsonRefusedError(f"key {key!r} is not a string: quote it", path)
+            members[_admit_text(key, path)] = _admit(item, f"{path}.{key}" if path else key, depth + 1)
+        return members
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_admit(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    raise JsonRefusedError(f"{type(value).__name__} is not a JSON type", path)
+
+
+def _admit_text(text: str, path: str) -> str:
+    if "\x00" in text:
+        raise JsonRefusedError("NUL character in a string", path)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise JsonRefusedError("lone surrogate in a string", path) from error
+    return str(text)
+
+
+def _admit_decimal(number: Decimal, path: str) -> int | Decimal:
+    if not number.is_finite():
+        raise JsonRefusedError(f"{number} is not a JSON number", path)
+    try:
+        # compare first: int() of 1e999999 would build a million digits
+        if abs(number) > _MAX_FINITE:
+            raise JsonRefusedError(f"{number} is larger than any JSON number", path)
+        normalised = number.normalize()
+    except InvalidOperation as error:
+        raise JsonRefusedError(f"{number} is not a JSON number", path) from error
+    sign, digits, exponent = number.as_tuple()
+    del sign
+    if len(digits) > _MAX_DIGITS or cast(int, exponent) < -400:
+        raise JsonRefusedError(f"number with more than {_MAX_DIGITS} digits: pass it as a string", path)
+    if normalised == normalised.to_integral_value() and normalised.adjusted() < 19:
+        whole = int(normalised)
+        if INT64_MIN <= whole <= INT64_MAX:
+            return number  # 5.0 keeps its spelling in memory; the canonical text says 5
+    return number
+
+
+def _write(value: JsonValue, out: list[str]) -> None:
+    if value is None:
+        out.append("null")
+    elif value is True:
+        out.append("true")
+    elif value is False:
+        out.append("false")
+    elif isinstance(value, str):
+        out.append(encode_basestring(value))
+    elif isinstance(value, int):
+        out.append(str(value))
+    elif isinstance(value, Decimal):
+        out.append(_number_text(value))
+    elif isinstance(value, dict):
+        out.append("{")
+        for index, key in enumerate(sorted(value, key=_utf16_order)):
+            if index:
+                out.append(",")
+            out.append(encode_basestring(key))
+            out.append(":")
+            _write(value[key], out)
+        out.append("}")
+    elif isinstance(value, list | tuple):
+        out.append("[")
+        for index, item in enumerate(value):
+            if index:
+                out.append(",")
+            _write(item, out)
+        out.append("]")
+    else:  # a float or a foreign type slipped past admit_json: a programming error, not a user's
+        raise TypeError(f"{type(value).__name__} has no canonical JSON text; admit_json it first")
+
+
+def _utf16_order(key: str) -> bytes:
+    return key.encode("utf-16-be")
+
+
+def _number_text(number: Decimal) -> str:
+    normalised = number.normalize()
+    if normalised.is_zero():
+        return "0"
+    if -7 < normalised.adjusted() < 21:
+        return format(normalised, "f")
+    return str(normalised).replace("E", "e")

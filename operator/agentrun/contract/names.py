@@ -1,0 +1,26 @@
+"""Deterministic names of child objects, and the labels they are found by."""
+
+from __future__ import annotations
+
+import hashlib
+
+RUN_UID_LABEL = "agentrun.dev/run-uid"
+_LIMIT = 63
+
+
+def node_object_name(run_name: str, run_uid: str, path: str) -> str:
+    """Return the AgentNode's name: ``<run>-<node>`` cut, with a hash of the run's uid and the full path.
+
+    Always a valid DNS label of at most 63 characters; two nodes never share a name, nor do two runs of one name.
+    """
+    return _with_hash(f"{run_name}-{path}".replace(".", "-"), f"{run_uid}/{path}")
+
+
+def approval_object_name(node_name: str, inbox_id: str) -> str:
+    """Return the AgentApproval's name for one question about a node."""
+    return _with_hash(node_name, inbox_id)
+
+
+def _with_hash(readable: str, identity: str) -> str:
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
+    return f"{readable[: _LIMIT - 11].strip('-')}-{digest}"

@@ -1,0 +1,309 @@
+"""AgentTool: the reusable task definition, owned by the platform team."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from agentrun.contract.model_base import (
+    ContractModel,
+    Duration,
+    FreeObject,
+    LongText,
+    MediumText,
+    Money,
+    ObjectName,
+    ShortText,
+)
+from agentrun.contract.object_meta import API_VERSION, ObjectMeta, StatusCondition
+from agentrun.contract.value_tests import ValueTest
+
+
+class ToolType(StrEnum):
+    """How a tool is executed."""
+
+    HTTP = "http"
+    PYTHON = "python"
+
+
+class Reach(StrEnum):
+    """Where the called system stands; chooses the default timeout (15 s inside, 20 s outside)."""
+
+    INTERNAL = "Internal"
+    EXTERNAL = "External"
+
+
+class SideEffect(StrEnum):
+    """What a repetition would do outside. ``Once``: an unknown outcome is never run again."""
+
+    NONE = "None"
+    IDEMPOTENT = "Idempotent"
+    ONCE = "Once"
+
+
+class IdempotencyScope(StrEnum):
+    """Within what an equal call is the same call."""
+
+    ATTEMPT = "Attempt"
+    RUN = "Run"
+    SESSION = "Session"
+    NAMESPACE = "Namespace"
+
+
+class OnDuplicate(StrEnum):
+    """What a second equal call gets."""
+
+    REPLAY = "Replay"
+    REJECT = "Reject"
+    ASK = "Ask"
+
+
+class Pauses(StrEnum):
+    """How much of a run stands still while a call waits for its approval."""
+
+    BRANCH = "Branch"
+    RUN = "Run"
+
+
+class AfterLast(StrEnum):
+    """What happens when the last retry is spent."""
+
+    HUMAN = "Human"
+    ASK = "Ask"
+    DEAD = "Dead"
+    DROP = "Drop"
+
+
+class HttpMethod(StrEnum):
+    """The HTTP methods a tool may use."""
+
+    GET = "GET"
+    HEAD = "HEAD"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+
+
+class SecretKeyRef(ContractModel):
+    """One key of a Secret in the run's namespace. In local mode: the environment variable ``SECRET_<NAME>_<KEY>``."""
+
+    name: ObjectName
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253)]
+
+
+class HeaderFrom(ContractModel):
+    """A header whose value is read from a Secret at call time and never stored."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=128)]
+    secret_key_ref: SecretKeyRef
+    prefix: ShortText = ""
+    """Text before the secret, such as ``Bearer`` and a blank."""
+
+
+class HttpCall(ContractModel):
+    """The request an ``http`` tool makes. Placeholders in braces are params; whatever they hold is percent-encoded."""
+
+    method: HttpMethod = HttpMethod.POST
+    url: Annotated[str, Field(pattern=r"^https?://", max_length=2048)]
+    """Absolute URL. Path and query may hold ``{param}`` placeholders; scheme, host and port may not."""
+    query: dict[Annotated[str, Field(max_length=128)], MediumText] = Field(default_factory=dict, max_length=32)
+    """Query parameters; values may be ``{param}`` placeholders."""
+    headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=128)], MediumText] = Field(
+        default_factory=dict, max_length=32
+    )
+    headers_from: tuple[HeaderFrom, ...] = Field(default=(), max_length=16)
+    body: Annotated[str, Field(max_length=1024)] | None = None
+    """``{params}`` sends all params as a JSON object, ``{name}`` the JSON value of one; unset sends none."""
+    not_executed_on: tuple[Annotated[int, Field(ge=300, le=599)], ...] = Field(default=(), max_length=32)
+    """Status codes by which this provider says that it did nothing."""
+    retry_on: tuple[Annotated[int, Field(ge=300, le=599)], ...] = Field(default=(), max_length=32)
+    """Status codes that are worth a retry beside 408, 425, 429 and 5xx."""
+    allow_private_addresses: bool = False
+    """Allow addresses of private networks and loopback; link-local and metadata addresses stay refused."""
+    allowed_redirect_hosts: tuple[Annotated[str, Field(max_length=253)], ...] = Field(default=(), max_length=16)
+    """Hosts that redirects of GET and HEAD may lead to; others end the attempt."""
+    max_response_bytes: Annotated[int, Field(ge=1, le=16 * 1024 * 1024)] = 1024 * 1024
+
+
+class PythonIsolation(StrEnum):
+    """Where a Python function runs."""
+
+    THREAD = "Thread"
+    SUBPROCESS = "Subprocess"
+
+
+class PythonCall(ContractModel):
+    """The function a ``python`` tool calls."""
+
+    entry_point: Annotated[
+        str,
+        Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$", max_length=512),
+    ]
+    """``package.module:function``; it takes the params as keywords (and ``context``, if it names that parameter)."""
+    isolation: PythonIsolation = PythonIsolation.SUBPROCESS
+    """``Subprocess`` can be killed at its deadline whatever it does; ``Thread`` starts faster and must cooperate."""
+
+
+class JsonSchemaOf(ContractModel):
+    """A JSON Schema (draft 2020-12), without remote references."""
+
+    schema_: FreeObject = Field(alias="schema")
+
+
+class Idempotency(ContractModel):
+    """When a call counts as the repetition of another, and what it gets then."""
+
+    scope: IdempotencyScope | None = None
+    """Default: Session (Run where the run has no session) for Idempotent and Once tools, Attempt for others."""
+    window: Duration | None = None
+    """How long a result answers for its repetitions. Default: 30 days (scope Run: the run's life)."""
+    on_duplicate: OnDuplicate = OnDuplicate.REPLAY
+    provider_deduplicates: bool = False
+    """The provider honours ``Idempotency-Key``; then a lookup's "not executed" may be retried at once."""
+
+
+class ApprovalRule(ContractModel):
+    """When a human must agree to a call before it is made."""
+
+    required: Literal["Always", "Conditional"] = "Conditional"
+    when: tuple[ValueTest, ...] = Field(default=(), max_length=16)
+    """Tests on ``params.…``; the call waits for a human if any of them holds."""
+    pauses: Pauses = Pauses.BRANCH
+    expires_after: Duration | None = None
+
+    @model_validator(mode="after")
+    def _has_a_trigger(self) -> ApprovalRule:
+        if self.required == "Conditional" and not self.when:
+            raise ValueError("needs required: Always, or at least one test under when")
+        for test in self.when:
+            if not test.path.startswith("params."):
+                raise ValueError(f"when may test params only, not {test.path}")
+        return self
+
+
+class Backoff(ContractModel):
+    """Exponential backoff with full jitter: a random wait between 0 and ``initial * factor^n``, at most ``max``."""
+
+    initial: Duration | None = None
+    factor: Annotated[int, Field(ge=1, le=10)] | None = None
+    max: Duration | None = None
+
+
+class Retry(ContractModel):
+    """Automatic retries beyond the first attempt."""
+
+    limit: Annotated[int, Field(ge=0, le=20)] | None = None
+    backoff: Backoff | None = None
+    after_last: AfterLast | None = None
+
+
+class LookupCall(ContractModel):
+    """The tool that is asked what became of a call; its own side effect must be None."""
+
+    tool: ObjectName
+    params: FreeObject = Field(default_factory=dict)
+    """May refer to ``${params.…}`` of the call in question, and to ``${key}``, its idempotency key."""
+
+
+class LookupOutcome(ContractModel):
+    """One answer of the lookup: the test that recognises it."""
+
+    when: ValueTest
+    result: Annotated[str, Field(max_length=512)] | None = None
+    """Path of the call's own result inside the lookup's result (``result.refund``); only for ``completed``."""
+
+
+class LookupOutcomes(ContractModel):
+    """How the lookup's typed result is read; the first match counts, anything else is unknown."""
+
+    completed: LookupOutcome | None = None
+    running: LookupOutcome | None = None
+    not_executed: LookupOutcome | None = None
+
+
+class Recovery(ContractModel):
+    """How the outcome of a call that nobody saw end is found out."""
+
+    lookup: LookupCall
+    outcome: LookupOutcomes
+    poll_interval: Duration | None = None
+    """How often a call that is still running is asked about again. Default 2 s."""
+
+
+class ToolLimits(ContractModel):
+    """How much of a tool may happen at once; unset is unlimited."""
+
+    concurrency: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    rate_per_second: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    backlog: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Nodes that may wait for this tool in the namespace; more end Failed with BacklogFull."""
+
+
+class ToolCost(ContractModel):
+    """What a call costs."""
+
+    per_call: Money = 0
+
+
+class Execution(ContractModel):
+    """Where attempts run."""
+
+    pool: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", max_length=40)] = "shared"
+    """The worker pool that takes this tool's orders."""
+
+
+class AgentToolSpec(ContractModel):
+    """The definition of a tool."""
+
+    description: MediumText = ""
+    type: ToolType
+    reach: Reach = Reach.EXTERNAL
+    http: HttpCall | None = None
+    python: PythonCall | None = None
+    params: JsonSchemaOf | None = None
+    result: JsonSchemaOf | None = None
+    side_effect: SideEffect = SideEffect.ONCE
+    """What a repetition would do outside; the safe answer is the default."""
+    idempotency: Idempotency | None = None
+    approval: ApprovalRule | None = None
+    timeout: Duration | None = None
+    """Longest time of one attempt. Default: 15 s (Internal), 20 s (External)."""
+    retry: Retry | None = None
+    recovery: Recovery | None = None
+    limits: ToolLimits | None = None
+    cost: ToolCost | None = None
+    degrade_to: tuple[ObjectName, ...] = Field(default=(), max_length=8)
+    """Tools tried in this order when the retries are spent and nothing was executed."""
+    execution: Execution | None = None
+
+    @model_validator(mode="after")
+    def _call_fits_type(self) -> AgentToolSpec:
+        for kind in ToolType:
+            call = getattr(self, kind.value)
+            if kind is self.type and call is None:
+                raise ValueError(f"type {kind} needs the field {kind}")
+            if kind is not self.type and call is not None:
+                raise ValueError(f"field {kind} does not go with type {self.type}: remove it or change the type")
+        return self
+
+
+class AgentToolStatus(ContractModel):
+    """What the operator found out about a tool."""
+
+    observed_generation: int = 0
+    digest: str = ""
+    conditions: tuple[StatusCondition, ...] = Field(default=(), max_length=16)
+    message: LongText = ""
+
+
+class AgentTool(ContractModel):
+    """A reusable task definition: what is called, what it takes and gives, and what a failure means."""
+
+    api_version: Literal["agentrun.dev/v1alpha1"] = API_VERSION  # type: ignore[assignment]
+    kind: Literal["AgentTool"] = "AgentTool"
+    metadata: ObjectMeta
+    spec: AgentToolSpec
+    status: AgentToolStatus | None = None
