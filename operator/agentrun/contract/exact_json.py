@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from json.encoder import encode_basestring  # type: ignore[attr-defined]  # the C-accelerated RFC 8259 string writer
 from typing import Any, TypeAlias, cast
 
@@ -24,6 +24,8 @@ MAX_DEPTH = 64
 """Deeper values are refused: validators and writers are recursive, and no tool's params are that deep."""
 _MAX_FINITE = Decimal("1.7976931348623157e308")
 _MAX_DIGITS = 64
+_EXACT = Context(prec=_MAX_DIGITS)
+"""The default context would round what it normalises to 28 digits: two amounts would become one call."""
 
 
 class JsonRefusedError(ValueError):
@@ -90,7 +92,7 @@ def json_digest(value: JsonValue) -> str:
 
 
 def plain_json(value: JsonValue) -> Any:
-    """Return the value with integral decimals as ``int`` and others as ``float``, for libraries that know no ``Decimal``.
+    """Return the value with integral decimals as ``int``, others as ``float``, for libraries that know no ``Decimal``.
 
     The floats are for judging only (schemas, printing); the exact value stays where it was.
     """
@@ -214,7 +216,7 @@ def _utf16_order(key: str) -> bytes:
 
 
 def _number_text(number: Decimal) -> str:
-    normalised = number.normalize()
+    normalised = number.normalize(_EXACT)
     if normalised.is_zero():
         return "0"
     if -7 < normalised.adjusted() < 21:
