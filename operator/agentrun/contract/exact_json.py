@@ -1,8 +1,9 @@
 """JSON as the product understands it: exact numbers, no surprises, one canonical text.
 
 Everything that is hashed, compared or sent between the planes goes through here: manifests' free-form
-values, params, results, orders and reports. Numbers keep their value (an ``int`` stays an ``int``, any other
-number is a :class:`decimal.Decimal`), so nothing passes through a binary float.
+values, params, results, orders and reports. Numbers keep their value and nothing passes through a binary float: an
+integral number within int64 is an ``int`` however it was written (``5.0``, ``1e2``, ``-0``), any other is a
+:class:`decimal.Decimal`. What is judged by a schema is therefore the very value that goes on.
 
 It deliberately does not know schemas; it only says what a JSON value may be at all.
 """
@@ -12,9 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from decimal import Context, Decimal, InvalidOperation
-from json.encoder import encode_basestring  # type: ignore[attr-defined]  # the C-accelerated RFC 8259 string writer
-from typing import Any, TypeAlias, cast
+from decimal import Decimal, InvalidOperation
+from json.encoder import encode_basestring  # the C-accelerated RFC 8259 string writer
+from typing import Any, TypeAlias
 
 JsonValue: TypeAlias = "None | bool | int | Decimal | str | list[JsonValue] | dict[str, JsonValue]"
 JsonObject: TypeAlias = dict[str, Any]
@@ -22,10 +23,12 @@ JsonObject: TypeAlias = dict[str, Any]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 MAX_DEPTH = 64
 """Deeper values are refused: validators and writers are recursive, and no tool's params are that deep."""
+MAX_DIGITS = 64
+"""Numbers with more significant digits are refused."""
+_MAX_EXPONENT, _MIN_EXPONENT = 308, -324
+"""Decimal exponents of the largest and the smallest IEEE double; other readers of JSON know no further numbers."""
 _MAX_FINITE = Decimal("1.7976931348623157e308")
-_MAX_DIGITS = 64
-_EXACT = Context(prec=_MAX_DIGITS)
-"""The default context would round what it normalises to 28 digits: two amounts would become one call."""
+_NOT_INT64 = "integer outside int64: pass it as a string"
 
 
 class JsonRefusedError(ValueError):
@@ -54,7 +57,11 @@ def parse_json(text: str | bytes) -> JsonValue:
             raise JsonRefusedError(f"not UTF-8 at byte {error.start}") from error
     try:
         value = json.loads(
-            text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_object_without_doubled_keys
+            text,
+            parse_float=_read_decimal,
+            parse_int=_read_integer,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_object_without_doubled_keys,
         )
     except RecursionError as error:
         raise JsonRefusedError(f"nested deeper than {MAX_DEPTH} levels") from error
@@ -77,9 +84,10 @@ def admit_json(value: object) -> JsonValue:
 def canonical_json(value: JsonValue) -> str:
     """Write the one canonical text of a value: RFC 8785 key order and strings, numbers as exact decimals.
 
-    Integral numbers are written as integers (``5.0`` and ``5`` are one value, ``-0`` is ``0``), others in
-    plain shortest decimals, so equal values always give equal texts. The text is valid JSON and is what goes over
-    the wire as well.
+    Integral numbers within int64 are written as integers (``5.0`` and ``5`` are one value, ``-0`` is ``0``), others
+    with all their digits and without trailing zeros, so texts are equal exactly when values are. Beyond int64 and
+    below 1e-6 an exponent is written (``1e+20``): readers would take long digits for an integer. The text is valid
+    JSON, :func:`parse_json` reads it back, and it is what goes over the wire as well.
     """
     out: list[str] = []
     _write(value, out)
@@ -105,8 +113,25 @@ def plain_json(value: JsonValue) -> Any:
     return value
 
 
+def _read_decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:  # an exponent of more than eighteen digits
+        raise JsonRefusedError(f"{_cut(text)} has an exponent that no JSON number has") from error
+
+
+def _read_integer(text: str) -> int:
+    if len(text) > 20:  # before int(), which is slow on long texts; JSON allows no leading zeros
+        raise JsonRefusedError(_NOT_INT64)
+    return int(text)
+
+
 def _refuse_constant(name: str) -> None:
     raise JsonRefusedError(f"{name} is not a JSON number")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _object_without_doubled_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -115,7 +140,7 @@ def _object_without_doubled_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise JsonRefusedError(f"key {key!r} stands twice in one object")
+                raise JsonRefusedError(f"key {_cut(repr(key))} stands twice in one object")
             seen.add(key)
     return members
 
@@ -129,7 +154,7 @@ def _admit(value: object, path: str, depth: int) -> JsonValue:
         return _admit_text(value, path)
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
-            raise JsonRefusedError("integer outside int64: pass it as a string", path)
+            raise JsonRefusedError(_NOT_INT64, path)
         return int(value)
     if isinstance(value, float):
         return _admit_decimal(Decimal(repr(value)), path)
@@ -139,8 +164,9 @@ def _admit(value: object, path: str, depth: int) -> JsonValue:
         members: dict[str, JsonValue] = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                raise JsonRefusedError(f"key {key!r} is not a string: quote it", path)
-            members[_admit_text(key, path)] = _admit(item, f"{path}.{key}" if path else key, depth + 1)
+                raise JsonRefusedError(f"key {_cut(repr(key))} is not a string: quote it", path)
+            name = _admit_text(key, path)
+            members[name] = _admit(item, f"{path}.{name}" if path else name, depth + 1)
         return members
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [_admit(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
@@ -160,22 +186,27 @@ def _admit_text(text: str, path: str) -> str:
 def _admit_decimal(number: Decimal, path: str) -> int | Decimal:
     if not number.is_finite():
         raise JsonRefusedError(f"{number} is not a JSON number", path)
-    try:
-        # compare first: int() of 1e999999 would build a million digits
-        if abs(number) > _MAX_FINITE:
-            raise JsonRefusedError(f"{number} is larger than any JSON number", path)
-        normalised = number.normalize()
-    except InvalidOperation as error:
-        raise JsonRefusedError(f"{number} is not a JSON number", path) from error
-    sign, digits, exponent = number.as_tuple()
-    del sign
-    if len(digits) > _MAX_DIGITS or cast(int, exponent) < -400:
-        raise JsonRefusedError(f"number with more than {_MAX_DIGITS} digits: pass it as a string", path)
-    if normalised == normalised.to_integral_value() and normalised.adjusted() < 19:
-        whole = int(normalised)
-        if INT64_MIN <= whole <= INT64_MAX:
-            return number  # 5.0 keeps its spelling in memory; the canonical text says 5
+    digits, exponent = _significant(number)
+    # before anything is computed: 1e999999 as an integer would have a million digits
+    if len(digits) + exponent - 1 > _MAX_EXPONENT or number.copy_abs() > _MAX_FINITE:
+        raise JsonRefusedError(f"{_cut(str(number))} is larger than any JSON number", path)
+    if len(digits) + exponent - 1 < _MIN_EXPONENT:
+        raise JsonRefusedError(f"{_cut(str(number))} is smaller than any JSON number but zero", path)
+    if len(digits) > MAX_DIGITS:
+        raise JsonRefusedError(f"number with more than {MAX_DIGITS} digits: pass it as a string", path)
+    if exponent >= 0 and INT64_MIN <= (whole := int(number)) <= INT64_MAX:
+        return whole
     return number
+
+
+def _significant(number: Decimal) -> tuple[str, int]:
+    """Return the digits without zeros at either end, and the exponent of ten they are multiplied with."""
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        raise TypeError(f"{number} has no canonical JSON text; admit_json it first")
+    text = "".join(map(str, digits)).lstrip("0")
+    significant = text.rstrip("0")
+    return (significant, exponent + len(text) - len(significant)) if significant else ("0", 0)
 
 
 def _write(value: JsonValue, out: list[str]) -> None:
@@ -216,9 +247,13 @@ def _utf16_order(key: str) -> bytes:
 
 
 def _number_text(number: Decimal) -> str:
-    normalised = number.normalize(_EXACT)
-    if normalised.is_zero():
-        return "0"
-    if -7 < normalised.adjusted() < 21:
-        return format(normalised, "f")
-    return str(normalised).replace("E", "e")
+    digits, exponent = _significant(number)
+    sign = "-" if number.is_signed() and digits != "0" else ""
+    adjusted = len(digits) + exponent - 1
+    if exponent >= 0 and adjusted < 19 and INT64_MIN <= (whole := int(number)) <= INT64_MAX:
+        return str(whole)
+    if exponent < 0 and adjusted >= -6:
+        padded = digits.rjust(1 - exponent, "0")
+        return f"{sign}{padded[:exponent]}.{padded[exponent:]}"
+    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
+    return f"{sign}{mantissa}e{adjusted:+d}"

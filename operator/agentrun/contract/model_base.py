@@ -6,18 +6,42 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
-from agentrun.contract.durations import DURATION_PATTERN, format_duration, parse_duration
+from agentrun.contract.durations import DURATION_PATTERN, MAX_LENGTH, format_duration, parse_duration
 from agentrun.contract.exact_json import JsonObject, JsonRefusedError, JsonValue, admit_json
 from agentrun.contract.money import MONEY_PATTERN, format_micros, parse_micros
 
 Model = TypeVar("Model", bound="ContractModel")
 
 
+def _make_strict(schema: Any) -> None:
+    if isinstance(schema, dict):
+        if schema.get("type") in ("int", "bool"):
+            schema["strict"] = True
+        schema = tuple(schema.values())
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            _make_strict(part)
+
+
 class ContractModel(BaseModel):
-    """Frozen, refuses unknown fields, speaks camelCase on the wire and snake_case in Python."""
+    """Frozen, refuses unknown fields, speaks camelCase on the wire and snake_case in Python.
+
+    Numbers and truth values are taken as they are, never out of texts or each other: what the API server would refuse
+    (``limit: "3"``, ``suspend: "false"``, ``optional: 1``) is refused in local mode as well.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
@@ -28,6 +52,13 @@ class ContractModel(BaseModel):
         arbitrary_types_allowed=True,
         ser_json_inf_nan="constants",
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Make every number and truth value among the fields strict; pydantic's own switch would refuse enums too."""
+        schema = handler(source)
+        _make_strict(schema)
+        return schema
 
     def to_wire(self) -> JsonObject:
         """Return the model as JSON-ready values: camelCase keys, unset optional fields left out."""
@@ -64,6 +95,12 @@ class MicrosInt(int):
     """An amount of money that has been parsed; keeps a bare integer from being taken for one."""
 
 
+def _admit_time(value: object) -> object:
+    if not isinstance(value, str | datetime):
+        raise ValueError(f"must be a time such as 2026-01-31T12:00:00Z, not {value!r}")
+    return value
+
+
 def _utc(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("must carry a time zone")
@@ -79,7 +116,7 @@ Duration = Annotated[
     timedelta,
     BeforeValidator(_admit_duration),
     PlainSerializer(format_duration),
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "maxLength": 32}),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "maxLength": MAX_LENGTH}),
 ]
 """A Go-style duration on the wire, a ``timedelta`` inside."""
 
@@ -93,6 +130,7 @@ Money = Annotated[
 
 Timestamp = Annotated[
     datetime,
+    BeforeValidator(_admit_time),
     AfterValidator(_utc),
     PlainSerializer(format_time),
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 32}),
@@ -129,10 +167,15 @@ LongText = Annotated[str, Field(max_length=4096)]
 Digest = Annotated[str, Field(max_length=80)]
 
 
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
 def cut_text(text: str, limit: int) -> str:
     """Return the text cut to at most ``limit`` code points, an ellipsis in the last place when it was cut.
 
-    Characters that no status field can carry (lone surrogates, NUL) are replaced by U+FFFD; this is the one place.
+    Characters that no status field can carry (lone surrogates, NUL), that steer a terminal (control characters but tab
+    and line end) or that change the order in which a reader sees the text (bidirectional overrides) are replaced by
+    U+FFFD; this is the one place.
     """
-    clean = re.sub("[\x00\ud800-\udfff]", "�", text)
+    clean = _UNSHOWABLE.sub("\ufffd", text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

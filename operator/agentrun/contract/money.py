@@ -14,11 +14,12 @@ _MONEY = re.compile(MONEY_PATTERN)
 def parse_micros(text: str) -> int:
     """Return the micro-units that a decimal string such as ``"100.00"`` says.
 
-    Raises :class:`ValueError` for anything else: signs, exponents, more than six decimals, numbers of nine or
-    more digits before the point, and for values that are not strings.
+    Raises :class:`ValueError` for anything else: signs, exponents, more than six decimals or nine digits before the
+    point, and for values that are not strings.
     """
     if not isinstance(text, str) or not _MONEY.fullmatch(text):
-        raise ValueError(f'{text!r} is no amount of money: write a decimal string such as "12.50", at most 6 decimals')
+        shown = repr(text)[:40]
+        raise ValueError(f'{shown} is no amount of money: write a decimal string such as "12.50", at most 6 decimals')
     whole, _, fraction = text.partition(".")
     return int(whole) * MICROS_PER_UNIT + int(fraction.ljust(6, "0") or 0)
 

@@ -17,8 +17,11 @@ def node_object_name(run_name: str, run_uid: str, path: str) -> str:
 
 
 def approval_object_name(node_name: str, inbox_id: str) -> str:
-    """Return the AgentApproval's name for one question about a node."""
-    return _with_hash(node_name, inbox_id)
+    """Return the AgentApproval's name for one question about a node.
+
+    The node's whole name is hashed as well: cut ones are alike, and so are the ids of questions.
+    """
+    return _with_hash(node_name, f"{node_name}/{inbox_id}")
 
 
 def _with_hash(readable: str, identity: str) -> str:
