@@ -1,0 +1,27 @@
+-- Take an order back: its seq becomes stale, unless a worker holds it or it has been reported on.
+--
+-- KEYS[1] node (hash)
+-- Derived: its run, stream, slots.
+-- arg: node, seq
+-- Returns 'Withdrawn', 'Claimed' or 'Ended'.
+-- Cost: O(limits)
+local node = nodes.read(arg.node)
+local current, seq = num(node.seq), tonumber(arg.seq)
+if current > seq then
+  return node['done:' .. arg.seq] and 'Ended' or 'Withdrawn'
+end
+if current < seq then
+  -- Its dispatch may still be under way: it shall find its seq taken.
+  redis.call('HSET', KEYS[1], 'seq', arg.seq, 'state', 'withdrawn', 'request', '', 'epoch', node.epoch or '0')
+  return 'Withdrawn'
+end
+if node.state == 'claimed' then
+  return 'Claimed'
+end
+if node.state == 'ended' then
+  return 'Ended'
+end
+if node.state == 'queued' then
+  nodes.close_unclaimed(node, 'withdrawn', false)
+end
+return 'Withdrawn'
