@@ -45,6 +45,8 @@ BUSY_RECHECK = timedelta(seconds=30)
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
 HEARTBEAT_SILENCE = timedelta(seconds=30)
+SLOT_LEASE = timedelta(seconds=60)
+"""How long a slot is held without renewal, by heartbeat or by the scheduler."""
 CLAIM_WITHIN = timedelta(seconds=60)
 """An order nobody claimed for this long is withdrawn and sent again."""
 MAX_DELIVERIES = 3

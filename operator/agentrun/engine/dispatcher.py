@@ -1,0 +1,250 @@
+"""The dispatcher: one queue over all runs and namespaces, and the slots that decide who may go next.
+
+It holds the candidates and the leader's own book of slots in use, and grants a candidate its turn when every limit has
+room; the run's turn then sends the order, where the ledger has the last word. Late binding: what is granted is no more
+than the pool can take soon, so priority decides until the last moment. Everything here is in memory, synchronous and
+rebuilt from the nodes' phases.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from agentrun.contract.run import Priority
+from agentrun.decisions.queue_order import NamespaceUse, QueuedNode, QueueKey, queue_key
+from agentrun.engine.run_key import RunKey
+from agentrun.engine.settings import SchedulerSettings
+from agentrun.ledger.port import SlotLimit
+
+_PARK = timedelta(milliseconds=500)
+"""After the ledger refused a slot that the book thought free, the limit is left alone for this long."""
+_GLOBAL = "global"
+_NAMESPACE = "namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that is ready to be sent."""
+
+    run: RunKey
+    path: str
+    node: QueuedNode
+    tool: str
+    pool: str
+    concurrency: int | None
+    """The tool's own limit."""
+
+
+_Group = tuple[str, str, str]
+"""(namespace, tool, pool): candidates of one group fit exactly when its first does."""
+
+
+@dataclass(slots=True)
+class _SlotBook:
+    """Who holds slots, by limit."""
+
+    holders: dict[str, Candidate] = field(default_factory=dict)
+    total: int = 0
+    by_namespace: Counter[str] = field(default_factory=Counter)
+    by_tool: Counter[tuple[str, str]] = field(default_factory=Counter)
+    by_pool: Counter[tuple[str, str]] = field(default_factory=Counter)
+    by_priority: Counter[Priority] = field(default_factory=Counter)
+    by_pool_priority: Counter[tuple[str, str, Priority]] = field(default_factory=Counter)
+
+    def change(self, candidate: Candidate, by: int) -> None:
+        namespace = candidate.run[0]
+        priority = candidate.node.priority
+        self.total += by
+        self.by_namespace[namespace] += by
+        self.by_tool[namespace, candidate.tool] += by
+        self.by_pool[namespace, candidate.pool] += by
+        self.by_priority[priority] += by
+        self.by_pool_priority[namespace, candidate.pool, priority] += by
+
+
+class Dispatcher:
+    """Grants candidates their turn in order of priority, share, deadline and age, as far as limits allow."""
+
+    def __init__(self, settings: SchedulerSettings, grant: Callable[[RunKey, str], None]) -> None:
+        self._settings = settings
+        self._grant = grant
+        self._groups: dict[_Group, dict[str, Candidate]] = defaultdict(dict)
+        self._heaps: dict[_Group, list[tuple[QueueKey, str]]] = {}
+        self._waiting: dict[str, Candidate] = {}
+        self._book = _SlotBook()
+        self._pool_slots: dict[tuple[str, str], int] = {}
+        self._parked: dict[tuple[str, str], datetime] = {}
+        self._sorted_at: datetime | None = None
+
+    # --- candidates
+
+    def offer(self, candidate: Candidate) -> None:
+        """Take a candidate in (again)."""
+        uid = candidate.node.uid
+        if uid in self._waiting or uid in self._book.holders:
+            return
+        group = (candidate.run[0], candidate.tool, candidate.pool)
+        self._waiting[uid] = candidate
+        self._groups[group][uid] = candidate
+        self._heaps.pop(group, None)
+
+    def drop(self, uid: str) -> None:
+        """Forget a candidate that does not want to be sent any more; its slots are freed as well."""
+        candidate = self._waiting.pop(uid, None)
+        if candidate is not None:
+            self._groups[candidate.run[0], candidate.tool, candidate.pool].pop(uid, None)
+        self.free(uid)
+
+    def hold(self, candidate: Candidate) -> None:
+        """Note that a node holds slots already (found at work after a restart)."""
+        if candidate.node.uid not in self._book.holders:
+            self._book.holders[candidate.node.uid] = candidate
+            self._book.change(candidate, 1)
+
+    def free(self, uid: str) -> None:
+        """Give back what a node held."""
+        candidate = self._book.holders.pop(uid, None)
+        if candidate is not None:
+            self._book.change(candidate, -1)
+
+    def refuse(self, uid: str, limit: str, now: datetime) -> None:
+        """The ledger refused a slot of this limit: put the candidate back and leave the limit alone for a moment."""
+        candidate = self._book.holders.get(uid)
+        if candidate is None:
+            return
+        self.free(uid)
+        self._parked[candidate.run[0], limit] = now + _PARK
+        self.offer(candidate)
+
+    # --- limits
+
+    def set_pool_slots(self, namespace: str, pool: str, slots: int) -> bool:
+        """Note what the live workers of a pool announce together; return whether that is news."""
+        changed = self._pool_slots.get((namespace, pool)) != slots
+        self._pool_slots[namespace, pool] = slots
+        return changed
+
+    def has_unknown_pool(self) -> bool:
+        """Tell whether a candidate waits for a pool whose slots have never been looked at."""
+        return any(
+            members and (namespace, pool) not in self._pool_slots
+            for (namespace, _, pool), members in self._groups.items()
+        )
+
+    def pools(self) -> set[tuple[str, str]]:
+        """Return the (namespace, pool) pairs that candidates wait for or hold slots of."""
+        waiting = {(namespace, pool) for (namespace, _, pool), members in self._groups.items() if members}
+        return waiting | {key for key, count in self._book.by_pool.items() if count}
+
+    def backlog(self, namespace: str, tool: str) -> int:
+        """Return how many candidates wait for the tool."""
+        return sum(
+            len(members) for (space, name, _), members in self._groups.items() if (space, name) == (namespace, tool)
+        )
+
+    def limits_of(self, candidate: Candidate) -> tuple[SlotLimit, ...]:
+        """Return the limits the ledger is to enforce for this order."""
+        limits = [SlotLimit(_GLOBAL, self._settings.global_limit)]
+        if self._settings.namespace_limit is not None:
+            limits.append(SlotLimit(_NAMESPACE, self._settings.namespace_limit))
+        if candidate.concurrency is not None:
+            limits.append(SlotLimit(f"tool:{candidate.tool}", candidate.concurrency))
+        return tuple(limits)
+
+    def waiting_for(self, uid: str, now: datetime) -> str:
+        """Return which limit keeps a candidate waiting, or an empty text."""
+        candidate = self._waiting.get(uid)
+        return self._blocked_by(candidate, now) if candidate is not None else ""
+
+    def find_holder(self, uid: str) -> Candidate | None:
+        """Return the candidate that holds slots for this node."""
+        return self._book.holders.get(uid)
+
+    # --- the one loop
+
+    def pump(self, now: datetime) -> datetime | None:
+        """Grant as many candidates as fit, best first; return when to look again although nothing happened."""
+        self._resort(now)
+        heads = [(*self._heads(group, now), group) for group in self._groups if self._groups[group]]
+        heapq.heapify(heads)
+        while heads:
+            _, uid, group = heapq.heappop(heads)
+            candidate = self._groups[group][uid]
+            # The first of a group speaks for all of it: they share every limit but reserved slots, which order them.
+            if self._blocked_by(candidate, now):
+                continue
+            self._take(group, candidate)
+            self._grant(candidate.run, candidate.path)
+            if self._groups[group]:
+                heapq.heappush(heads, (*self._heads(group, now), group))
+        return min(self._parked.values(), default=None)
+
+    def _take(self, group: _Group, candidate: Candidate) -> None:
+        uid = candidate.node.uid
+        del self._groups[group][uid]
+        del self._waiting[uid]
+        heapq.heappop(self._heaps[group])
+        self._book.holders[uid] = candidate
+        self._book.change(candidate, 1)
+
+    def _heads(self, group: _Group, now: datetime) -> tuple[QueueKey, str]:
+        heap = self._heaps.get(group)
+        if heap is None:
+            heap = [(self._key(candidate, now), uid) for uid, candidate in self._groups[group].items()]
+            heapq.heapify(heap)
+            self._heaps[group] = heap
+        # Dropped candidates leave their entries behind.
+        while heap[0][1] not in self._groups[group]:
+            heapq.heappop(heap)
+        return heap[0]
+
+    def _key(self, candidate: Candidate, now: datetime) -> QueueKey:
+        namespace = candidate.run[0]
+        use = NamespaceUse(self._book.by_namespace[namespace], self._settings.namespace_shares.get(namespace, 1))
+        return queue_key(candidate.node, use, now)
+
+    def _resort(self, now: datetime) -> None:
+        # Waiting changes the order (ageing), and so does use: once a second is often enough for both.
+        if self._sorted_at is None or now - self._sorted_at >= timedelta(seconds=1) or now < self._sorted_at:
+            self._heaps.clear()
+            self._sorted_at = now
+        self._parked = {limit: until for limit, until in self._parked.items() if until > now}
+
+    def _blocked_by(self, candidate: Candidate, now: datetime) -> str:
+        return next(self._blocks(candidate, now), "")
+
+    def _blocks(self, candidate: Candidate, now: datetime) -> Iterator[str]:
+        namespace, book, settings = candidate.run[0], self._book, self._settings
+        priority = candidate.node.priority
+        for limit in (_GLOBAL, _NAMESPACE, f"tool:{candidate.tool}"):
+            if self._parked.get((namespace, limit), now) > now:
+                yield f"Slots({limit})"
+        reserved = self._reserved_above(priority, book.by_priority)
+        if book.total >= settings.global_limit - reserved:
+            yield "Slots(global)"
+        if settings.namespace_limit is not None and book.by_namespace[namespace] >= settings.namespace_limit:
+            yield "Slots(namespace)"
+        if candidate.concurrency is not None and book.by_tool[namespace, candidate.tool] >= candidate.concurrency:
+            yield f"Slots(tool:{candidate.tool})"
+        announced = self._pool_slots.get((namespace, candidate.pool), 0)
+        in_pool = Counter(
+            {
+                level: book.by_pool_priority[namespace, candidate.pool, level]
+                for level in Priority
+                if book.by_pool_priority[namespace, candidate.pool, level]
+            }
+        )
+        room = announced * (1 + settings.pool_prefetch) - min(self._reserved_above(priority, in_pool), announced)
+        if book.by_pool[namespace, candidate.pool] >= room:
+            yield f"Pool({candidate.pool})"
+
+    def _reserved_above(self, priority: Priority, in_use: Counter[Priority]) -> int:
+        return sum(
+            max(0, slots - in_use[level])
+            for level, slots in self._settings.reserved_slots.items()
+            if str(level) < str(priority)
+        )

@@ -1,0 +1,360 @@
+"""Carrying a node's decision out: moves in memory, and the guarded steps in the ledger that some moves need first.
+
+Every step may be repeated after a crash: the ledger recognises its own repetition, and a refusal says what really is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import assert_never
+
+from agentrun.contract.exact_json import JsonValue
+from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
+from agentrun.contract.node import AgentNodeStatus, NodePhase
+from agentrun.contract.orders import Amount, OrderKind
+from agentrun.contract.tool import SideEffect
+from agentrun.decisions.moves import (
+    Expand,
+    Fence,
+    GiveUpRecovery,
+    Move,
+    NodeDecision,
+    Recover,
+    Send,
+    Stay,
+    TakeBack,
+    Touch,
+    apply_move,
+)
+from agentrun.decisions.queue_order import QueuedNode
+from agentrun.engine.cluster_port import AlreadyExistsError
+from agentrun.engine.dispatcher import Candidate
+from agentrun.engine.gather import find_deadline
+from agentrun.engine.order_builder import budget_amount, build_order, pool_of
+from agentrun.engine.propagate import propagate
+from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.services import EngineServices, EpochLostError
+from agentrun.engine.status_writer import StatusWriter
+from agentrun.engine.tree_builder import build_instances, build_object, place_instances
+from agentrun.ledger.port import DispatchAnswer, NodeLedgerState, RefusalKind, WithdrawVerdict
+
+_LOOK_AGAIN = timedelta(seconds=1)
+_HOLDING = frozenset({NodePhase.QUEUED, NodePhase.RUNNING, NodePhase.TIMED_OUT})
+"""States in which a node's attempt holds slots."""
+
+
+class NodeEffects:
+    """Carries decisions about nodes out."""
+
+    def __init__(self, services: EngineServices, writer: StatusWriter) -> None:
+        self._services = services
+        self._writer = writer
+
+    async def carry_out(self, run: RunMemory, node: NodeMemory, decision: NodeDecision) -> None:
+        """Do what was decided."""
+        if node.queued and not isinstance(decision, Send):
+            self._leave_queue(node)
+        match decision:
+            case Move():
+                self.move(run, node, decision)
+            case Touch(changes):
+                self._set(run, node, node.status.model_copy(update=dict(changes)))
+                run.touch(node.path)
+            case Stay():
+                self._stay(run, node, decision)
+            case Send():
+                self._offer(run, node, decision)
+            case Expand(items, then):
+                await self._expand(run, node, items, then)
+            case TakeBack(then):
+                await self._take_back(run, node, then)
+            case Fence(then):
+                if await self._services.ledger.fence_attempt(run.namespace, node.uid, node.status.seq):
+                    self.move(run, node, then)
+                else:
+                    self._look_again(run, node)
+            case GiveUpRecovery(then):
+                if await self._services.ledger.abandon_recovery(run.namespace, node.uid, node.status.seq):
+                    self.move(run, node, then)
+                else:
+                    self._look_again(run, node)
+            case Recover():
+                await self._recover(run, node)
+            case _:
+                assert_never(decision)
+
+    def move(self, run: RunMemory, node: NodeMemory, move: Move) -> None:
+        """Change the node's state in memory and tell everything around it."""
+        now = self._services.now()
+        before = node.status
+        status, _ = apply_move(before, move, now, run.pause_total(now))
+        node.call = None
+        if before.phase in _HOLDING and status.phase not in _HOLDING:
+            self._services.dispatcher.free(node.uid)
+            held_by = before.attempt + (1 if before.phase is NodePhase.QUEUED else 0)
+            run.released_slots.append((node.uid, held_by))
+        self._set(run, node, status)
+        propagate(run, node, before, now)
+
+    async def dispatch(self, run: RunMemory, node: NodeMemory, send: Send) -> None:
+        """Send the order of a granted node."""
+        services, before = self._services, node.status
+        now = services.now()
+        candidate = services.dispatcher.find_holder(node.uid)
+        node.granted = False
+        node.queued = False
+        if candidate is None:
+            # The grant was overtaken: it stands in line again.
+            self._offer(run, node, send)
+            return
+        # An attempt that was taken back and goes out again holds its slots anew.
+        again = (node.uid, before.attempt + 1)
+        run.released_slots = [pair for pair in run.released_slots if pair != again]
+        order = build_order(run, node, send.call, OrderKind.EXECUTE, services.epoch, now)
+        changes = {"seq": order.seq, "epoch": order.epoch, "call": send.call, "deadline": None}
+        queued = Move(NodePhase.QUEUED, Reason.DISPATCHED, "", changes)
+        if order.side_effect is SideEffect.ONCE:
+            # Write-ahead: what may happen only once is on record before anybody can do it.
+            self.move(run, node, queued)
+            try:
+                await self._writer.write_node_now(run, node)
+            except BaseException:
+                run.set_status(node, before)
+                services.dispatcher.drop(node.uid)
+                raise
+            # From here on a failure leaves it Queued: whether the order stands is looked up, never assumed.
+            self._look_again(run, node)
+            answer = await services.ledger.dispatch(order, services.dispatcher.limits_of(candidate), self._budget(node))
+            if answer.refusal is not None:
+                back = {"seq": before.seq, "queued_since": before.queued_since}
+                self.move(run, node, Move(NodePhase.READY, Reason.HANDED_BACK, "the order was refused", back))
+                await self._refused(run, node, answer, candidate)
+            return
+        try:
+            answer = await services.ledger.dispatch(order, services.dispatcher.limits_of(candidate), self._budget(node))
+        except BaseException:
+            # It is sent again with the same seq, and the ledger recognises that.
+            services.dispatcher.drop(node.uid)
+            raise
+        if answer.refusal is None:
+            self.move(run, node, queued)
+            return
+        await self._refused(run, node, answer, candidate)
+
+    def sync_with_ledger(self, run: RunMemory, node: NodeMemory, state: NodeLedgerState) -> None:
+        """Let the ledger's order or claim win over an older status (after a restart, or a stale refusal)."""
+        status = node.status
+        if state.seq < status.seq or state.seq == 0:
+            return
+        if state.last_report is not None or state.seq == status.seq:
+            # A report will tell, or nothing is newer than the status.
+            if state.seq > status.seq and status.phase is NodePhase.READY and state.queued:
+                self._adopt_order(run, node, state)
+            return
+        if status.phase is NodePhase.READY:
+            self._adopt_order(run, node, state)
+
+    def _adopt_order(self, run: RunMemory, node: NodeMemory, state: NodeLedgerState) -> None:
+        self.move(run, node, Move(NodePhase.QUEUED, Reason.DISPATCHED, "found in the ledger", {"seq": state.seq}))
+        if state.claimed:
+            changes = {"attempt": state.attempt, "worker": state.worker, "deadline": self._services.now()}
+            self.move(run, node, Move(NodePhase.RUNNING, Reason.CLAIMED, "found in the ledger", changes))
+
+    async def _refused(self, run: RunMemory, node: NodeMemory, answer: DispatchAnswer, candidate: Candidate) -> None:
+        services = self._services
+        now = services.now()
+        refusal = answer.refusal
+        match refusal:
+            case None:
+                return
+            case RefusalKind.NO_SLOT:
+                services.dispatcher.hold(candidate)
+                services.dispatcher.refuse(node.uid, answer.limit, now)
+                node.queued = True
+                return
+            case RefusalKind.STALE_EPOCH:
+                services.dispatcher.drop(node.uid)
+                raise EpochLostError(f"epoch {services.epoch} is not the ledger's any more")
+            case RefusalKind.STALE_SEQ | RefusalKind.CLAIMED:
+                services.dispatcher.drop(node.uid)
+                state = await services.ledger.find_node(run.namespace, node.uid)
+                if state.seq > node.status.seq and not state.queued and not state.claimed and state.last_report is None:
+                    # An order that was withdrawn before its status was written: count on from there.
+                    self._set(run, node, node.status.model_copy(update={"seq": state.seq}))
+                self.sync_with_ledger(run, node, state)
+                self._look_again(run, node)
+                return
+            case RefusalKind.BUDGET_EXHAUSTED:
+                services.dispatcher.drop(node.uid)
+                said = f"the budget of the {answer.limit} does not admit this call any more"
+                failure = Failure(
+                    effect=Effect.NOT_EXECUTED,
+                    failure_class=FailureClass.PERMANENT,
+                    reason=Reason.BUDGET_EXHAUSTED,
+                    message=said,
+                )
+                changes = {"failure": failure, "effect": Effect.NOT_EXECUTED}
+                self.move(run, node, Move(NodePhase.FAILED, Reason.BUDGET_EXHAUSTED, said, changes))
+                return
+            case RefusalKind.BUDGET_HELD:
+                waiting_for = f"Budget({answer.limit})"
+            case RefusalKind.RUN_CLOSED:
+                waiting_for = "Ledger(run)"
+                run.registered = False
+            case RefusalKind.LEDGER_CLOSED:
+                waiting_for = "Ledger(closed)"
+            case _:
+                assert_never(refusal)
+        services.dispatcher.drop(node.uid)
+        changes = {"due_at": now + _LOOK_AGAIN, "waiting_for": waiting_for}
+        self._set(run, node, node.status.model_copy(update=changes))
+        run.touch(node.path)
+
+    def _offer(self, run: RunMemory, node: NodeMemory, send: Send) -> None:
+        if node.queued:
+            self._show_what_holds_it(run, node)
+            return
+        tool = run.definition(node)
+        if tool is None:
+            return
+        services, status = self._services, node.status
+        limits = tool.limits
+        if limits and limits.backlog is not None:
+            waiting = services.dispatcher.backlog(run.namespace, send.call.tool.name)
+            if waiting >= limits.backlog:
+                name = send.call.tool.name
+                said = f"{waiting} nodes wait for tool {name} already, limits.backlog is {limits.backlog}"
+                failure = Failure(
+                    effect=Effect.NOT_EXECUTED,
+                    failure_class=FailureClass.PERMANENT,
+                    reason=Reason.BACKLOG_FULL,
+                    message=said,
+                )
+                changes = {"failure": failure, "effect": Effect.NOT_EXECUTED}
+                self.move(run, node, Move(NodePhase.FAILED, Reason.BACKLOG_FULL, said, changes))
+                return
+        node.queued = True
+        services.dispatcher.offer(self._candidate(run, node, send.call.tool.name))
+        queue_ends = (status.queued_since or status.entered_at) + run.waits.queue
+        services.timers.set(run.key, node.path, queue_ends)
+
+    def _show_what_holds_it(self, run: RunMemory, node: NodeMemory) -> None:
+        waiting_for = self._services.dispatcher.waiting_for(node.uid, self._services.now())
+        if waiting_for and waiting_for != node.status.waiting_for:
+            self._set(run, node, node.status.model_copy(update={"waiting_for": waiting_for}))
+
+    def hold_slots(self, run: RunMemory, node: NodeMemory) -> None:
+        """Note in the dispatcher's book what a node holds that was found at work."""
+        if node.status.phase in _HOLDING and node.status.call is not None and run.definition(node) is not None:
+            self._services.dispatcher.hold(self._candidate(run, node, node.status.call.tool.name))
+
+    def _candidate(self, run: RunMemory, node: NodeMemory, tool_name: str) -> Candidate:
+        tool = run.definition(node)
+        if tool is None:
+            raise ValueError(f"node {node.path} has no tool definition")
+        status = node.status
+        return Candidate(
+            run=run.key,
+            path=node.path,
+            node=QueuedNode(
+                uid=node.uid,
+                namespace=run.namespace,
+                priority=status.priority,
+                deadline=find_deadline(run, self._services.now()),
+                queued_since=status.queued_since or status.entered_at,
+            ),
+            tool=tool_name,
+            pool=pool_of(tool),
+            concurrency=tool.limits.concurrency if tool.limits else None,
+        )
+
+    async def _take_back(self, run: RunMemory, node: NodeMemory, then: Move) -> None:
+        verdict = await self._services.ledger.withdraw(run.namespace, node.uid, node.status.seq)
+        match verdict:
+            case WithdrawVerdict.WITHDRAWN:
+                self.move(run, node, then)
+            case WithdrawVerdict.CLAIMED | WithdrawVerdict.ENDED:
+                # Its report is on the way and says the truth.
+                self._look_again(run, node)
+            case _:
+                assert_never(verdict)
+
+    async def _recover(self, run: RunMemory, node: NodeMemory) -> None:
+        call = node.status.call
+        if call is None:
+            raise ValueError(f"node {node.path} is recovered without a call")
+        services = self._services
+        now = services.now()
+        order = build_order(run, node, call, OrderKind.RECOVER, services.epoch, now)
+        answer = await services.ledger.dispatch(order, (), None)
+        if answer.refusal is None:
+            deadline = node.status.deadline or now + run.waits.recovery
+            changes = {"seq": order.seq, "epoch": order.epoch, "recovering": True, "deadline": deadline}
+            self._set(run, node, node.status.model_copy(update=changes))
+            run.touch(node.path)
+            return
+        if answer.refusal is RefusalKind.STALE_EPOCH:
+            raise EpochLostError(f"epoch {services.epoch} is not the ledger's any more")
+        if answer.refusal is RefusalKind.STALE_SEQ:
+            state = await services.ledger.find_node(run.namespace, node.uid)
+            if state.seq > node.status.seq:
+                standing = state.queued or state.claimed
+                self._set(run, node, node.status.model_copy(update={"seq": state.seq, "recovering": standing}))
+        self._look_again(run, node)
+
+    async def _expand(self, run: RunMemory, node: NodeMemory, items: tuple[JsonValue, ...], then: Move) -> None:
+        now = self._services.now()
+        children = build_instances(run, node, items, now)
+        await self.create_objects(run, children)
+        place_instances(run, node, len(items), children)
+        self.move(run, node, then)
+
+    async def create_objects(self, run: RunMemory, nodes: list[NodeMemory]) -> None:
+        """Create the nodes' objects, adopting those that a former try created; raises :class:`ForeignObjectError`."""
+        room = asyncio.Semaphore(self._services.settings.parallel_writes)
+
+        async def create(node: NodeMemory) -> None:
+            async with room:
+                try:
+                    stored = await self._services.cluster.create_node(build_object(run, node))
+                except AlreadyExistsError as error:
+                    found = error.existing
+                    owners = {owner.uid for owner in found.metadata.owner_references}
+                    if found.kind != "AgentNode" or run.uid not in owners:
+                        raise ForeignObjectError(node.name) from error
+                    stored = found
+            node.stored = stored
+            if stored.status is not None:
+                node.status = stored.status
+
+        await asyncio.gather(*(create(node) for node in nodes if node.stored is None))
+        for node in nodes:
+            run.paths_by_uid[node.uid] = node.path
+
+    def _stay(self, run: RunMemory, node: NodeMemory, stay: Stay) -> None:
+        if stay.until is not None:
+            self._services.timers.set(run.key, node.path, stay.until)
+        if stay.waiting_for != node.status.waiting_for and node.status.phase is not NodePhase.PENDING:
+            self._set(run, node, node.status.model_copy(update={"waiting_for": stay.waiting_for}))
+
+    def _leave_queue(self, node: NodeMemory) -> None:
+        self._services.dispatcher.drop(node.uid)
+        node.queued = False
+        node.granted = False
+
+    def _look_again(self, run: RunMemory, node: NodeMemory) -> None:
+        self._services.timers.set(run.key, node.path, self._services.now() + _LOOK_AGAIN)
+
+    def _set(self, run: RunMemory, node: NodeMemory, status: AgentNodeStatus) -> None:
+        run.set_status(node, status)
+
+    def _budget(self, node: NodeMemory) -> Amount | None:
+        return budget_amount(node.spec.node.budget)
+
+
+class ForeignObjectError(Exception):
+    """An object of a node's name exists that does not belong to the run; it is left alone."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"AgentNode {name} exists and belongs to something else: delete it or rename the run")

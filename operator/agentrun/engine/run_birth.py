@@ -1,0 +1,313 @@
+"""The beginning of a run in the scheduler: admission of a new one, and taking up one that was admitted before."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from agentrun.contract.defaults import RUN_SPEC_MAX_BYTES
+from agentrun.contract.exact_json import JsonObject, canonical_json, json_digest
+from agentrun.contract.failures import Reason
+from agentrun.contract.model_base import cut_text
+from agentrun.contract.node import AgentNode, NodePhase
+from agentrun.contract.run import (
+    MUTABLE_SPEC_FIELDS,
+    TERMINAL_RUN_PHASES,
+    AgentRunSpec,
+    NodeType,
+    RunPhase,
+    Spent,
+)
+from agentrun.decisions.admission import ViolationKind, find_violations
+from agentrun.decisions.facts import Ending
+from agentrun.decisions.moves import Move
+from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
+from agentrun.engine.order_builder import budget_amount
+from agentrun.engine.propagate import propagate
+from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.services import EngineServices, KnownRun
+from agentrun.engine.status_writer import StatusWriter
+from agentrun.engine.tree_builder import build_top_nodes, node_from_object, place_instances, tool_names
+from agentrun.ledger.port import Admission, AdmissionVerdict, RunRegistration
+
+
+class RunBirth:
+    """Admits runs, and rebuilds the memory of admitted ones from the cluster and the ledger."""
+
+    def __init__(self, services: EngineServices, effects: NodeEffects, writer: StatusWriter) -> None:
+        self._services = services
+        self._effects = effects
+        self._writer = writer
+
+    async def admit(self, run: RunMemory) -> None:
+        """Check the run and let it begin; or refuse it, copy a finished one's outcome, or leave it waiting."""
+        services, now = self._services, self._services.now()
+        if run.run.spec.cancel or run.deleted:
+            self._end(run, RunPhase.CANCELLED, Reason.CANCELLED, "cancelled before it began", now)
+            return
+        refusal = self._find_refusal(run)
+        if refusal is not None:
+            phase, reason, message = refusal
+            if phase is RunPhase.PENDING:
+                self._wait(run, reason, message, now)
+            else:
+                self._end(run, phase, reason, message, now)
+            return
+        for pinned in run.tools.values():
+            await services.ledger.put_tool(run.namespace, pinned.ref.digest, pinned.spec.to_wire())
+        admission = await self.register(run)
+        if admission.verdict is AdmissionVerdict.SESSION_BUSY:
+            said = f"session {run.run.spec.session} is held by run {admission.other_name} ({admission.other_uid})"
+            self._end(run, RunPhase.REJECTED, Reason.SESSION_BUSY, said, now)
+            return
+        if admission.verdict is AdmissionVerdict.ALREADY_FINISHED:
+            self._copy(run, admission, now)
+            return
+        root = self._find_root(run, admission)
+        run.status = run.status.model_copy(
+            update={
+                "phase": RunPhase.RUNNING,
+                "reason": Reason.ADMITTED,
+                "message": "",
+                "admitted_at": now,
+                "started_at": now,
+                "admitted_generation": run.run.metadata.generation,
+                "spec_digest": spec_digest(run.run.spec),
+                "epoch": services.epoch,
+                "root_uid": root,
+            }
+        )
+        await self._writer.write_run(run)
+        await self._plant(run, now)
+
+    async def bury(self, run: RunMemory) -> None:
+        """End a run whose object went before it was taken up: its attempts are told, its session is freed."""
+        services, now = self._services, self._services.now()
+        self._end(run, RunPhase.CANCELLED, Reason.CANCELLED, "the run was deleted", now)
+        outcome: JsonObject = {"phase": str(RunPhase.CANCELLED), "reason": str(Reason.CANCELLED)}
+        keep = services.settings.finished_keep // timedelta(milliseconds=1)
+        run.loaded = False
+        await services.ledger.cancel_run(run.namespace, run.uid)
+        await services.ledger.finish_run(run.namespace, run.uid, outcome, keep)
+        run.loaded = True
+
+    async def register(self, run: RunMemory) -> Admission:
+        """Make the run known to the ledger (again); the same run is recognised."""
+        spec = run.run.spec
+        admission = await self._services.ledger.admit_run(
+            RunRegistration(
+                namespace=run.namespace,
+                name=run.name,
+                uid=run.uid,
+                spec_digest=run.status.spec_digest or spec_digest(spec),
+                session=spec.session or "",
+                holder=f"{run.uid}/{json_digest(run.uid)[7:23]}",
+                budget=budget_amount(spec.budget),
+            )
+        )
+        run.registered = admission.verdict in (AdmissionVerdict.ADMITTED, AdmissionVerdict.ADOPT)
+        run.budget_in_ledger = spec.budget
+        return admission
+
+    async def load(self, run: RunMemory, found: list[AgentNode]) -> None:
+        """Take up an admitted run: nodes from the cluster, orders and claims from the ledger."""
+        now = self._services.now()
+        self._pin_tools(run)
+        for pinned in list(run.tools.values()):
+            await self._services.ledger.put_tool(run.namespace, pinned.ref.digest, pinned.spec.to_wire())
+        run.loaded = True
+        if run.status.phase in TERMINAL_RUN_PHASES:
+            run.admitted = True
+            run.closed = True
+            self._take_in(run, found, now)
+            return
+        await self.register(run)
+        await self._plant(run, now, found)
+        await self._sync_with_ledger(run)
+
+    async def _plant(self, run: RunMemory, now: datetime, found: list[AgentNode] | None = None) -> None:
+        """Have every node of the run's own list in the cluster and in memory."""
+        run.loaded = True
+        run.admitted = True
+        known = {node.spec.path: node for node in found or ()}
+        nodes = build_top_nodes(run, now)
+        for node in nodes:
+            existing = known.pop(node.path, None)
+            if existing is not None:
+                node.stored = existing
+                if existing.status is not None:
+                    node.status = existing.status
+        try:
+            await self._effects.create_objects(run, nodes)
+        except ForeignObjectError as error:
+            run.ending = Ending(RunPhase.FAILED, Reason.INVALID_SPEC, str(error), cancels_running=True)
+            nodes = [node for node in nodes if node.stored is not None]
+        for node in nodes:
+            run.add(node)
+            run.touch(node.path)
+        self._take_in_children(run, list(known.values()), now)
+        for node in list(run.nodes.values()):
+            self._replay_end(run, node, now)
+        if not known and (run.run.spec.retry_of or run.status.root_uid):
+            await self._adopt_finished(run, now)
+
+    def _take_in(self, run: RunMemory, found: list[AgentNode], now: datetime) -> None:
+        tops = [node for node in found if node.spec.parent is None]
+        for existing in tops:
+            run.add(node_from_object(run, existing, now))
+        self._take_in_children(run, [node for node in found if node.spec.parent is not None], now)
+
+    def _take_in_children(self, run: RunMemory, found: list[AgentNode], now: datetime) -> None:
+        by_parent: dict[str, list[AgentNode]] = {}
+        for existing in found:
+            if existing.spec.parent is not None:
+                by_parent.setdefault(existing.spec.parent, []).append(existing)
+        for path, members in by_parent.items():
+            parent = run.nodes.get(path)
+            # Instances without an expanded parent are found again, and adopted, when it is expanded.
+            if parent is None or parent.status.phase in (NodePhase.PENDING, NodePhase.READY):
+                continue
+            members.sort(key=lambda node: (node.spec.index or 0, node.spec.path))
+            count = 1 + max(node.spec.index or 0 for node in members)
+            place_instances(run, parent, count, [node_from_object(run, member, now) for member in members])
+
+    def _replay_end(self, run: RunMemory, node: NodeMemory, now: datetime) -> None:
+        """Tell the counters around a node how it ended, as if just now; hold its slots; know its question."""
+        run.paths_by_uid[node.uid] = node.path
+        if node.status.inbox is not None:
+            run.desk_work[node.path] = None
+        self._effects.hold_slots(run, node)
+        if node.ended or node.status.inbox is not None:
+            fresh = node.status.model_copy(update={"phase": NodePhase.PENDING, "inbox": None})
+            propagate(run, node, fresh, now)
+        run.touch(node.path)
+
+    async def _sync_with_ledger(self, run: RunMemory) -> None:
+        open_tasks = [
+            node
+            for node in run.nodes.values()
+            if node.spec.node.type is NodeType.TASK and not node.ended and node.status.phase is not NodePhase.PENDING
+        ]
+        for node in open_tasks:
+            state = await self._services.ledger.find_node(run.namespace, node.uid)
+            self._effects.sync_with_ledger(run, node, state)
+
+    def _find_refusal(self, run: RunMemory) -> tuple[RunPhase, str, str] | None:
+        services, spec = self._services, run.run.spec
+        size = len(canonical_json(spec.to_wire()).encode())
+        if size > RUN_SPEC_MAX_BYTES:
+            said = f"spec has {size} bytes, at most {RUN_SPEC_MAX_BYTES} are allowed: use a FanOut or references"
+            return RunPhase.REJECTED, Reason.INVALID_SPEC, said
+        violations = [
+            violation
+            for violation in find_violations(spec, services.tools.specs(run.namespace), services.check_schema)
+            if violation.kind is not ViolationKind.GATED
+        ]
+        refusing = [violation for violation in violations if violation.kind is ViolationKind.REFUSE]
+        if refusing:
+            said = "; ".join(str(violation) for violation in refusing[:10])
+            return RunPhase.REJECTED, refusing[0].reason, cut_text(said, 4000)
+        if violations:
+            said = "; ".join(str(violation) for violation in violations[:10])
+            return RunPhase.PENDING, violations[0].reason, cut_text(said, 4000)
+        if spec.retry_of is not None:
+            origin = self._find_origin(run)
+            if origin is None or not origin.ended:
+                there = "does not exist" if origin is None else "has not ended"
+                said = f"spec.retryOf names run {spec.retry_of}, which {there} yet"
+                return RunPhase.PENDING, Reason.INVALID_REFERENCE, said
+        self._pin_tools(run)
+        return None
+
+    def _pin_tools(self, run: RunMemory) -> None:
+        todo = list(tool_names(run.run.spec.nodes))
+        while todo:
+            name = todo.pop()
+            pinned = self._services.tools.find(run.namespace, name)
+            if name in run.tools or pinned is None:
+                continue
+            run.tools[name] = pinned
+            todo.extend(pinned.spec.degrade_to)
+            if pinned.spec.recovery is not None:
+                todo.append(pinned.spec.recovery.lookup.tool)
+
+    def _find_root(self, run: RunMemory, admission: Admission) -> str:
+        if admission.verdict is AdmissionVerdict.ADOPT:
+            return admission.other_uid
+        origin = self._find_origin(run)
+        return origin.root_uid if origin else ""
+
+    def _find_origin(self, run: RunMemory) -> KnownRun | None:
+        name = run.run.spec.retry_of
+        return self._services.find_run(run.namespace, name) if name is not None else None
+
+    async def _adopt_finished(self, run: RunMemory, now: datetime) -> None:
+        """Take over what succeeded in the run that this one continues, where the node is the same."""
+        known = self._find_origin(run)
+        origin = known.uid if known else run.status.root_uid
+        finished = {
+            node.spec.path: node
+            for node in await self._services.cluster.list_nodes(run.namespace, origin)
+            if node.status is not None and node.status.phase is NodePhase.SUCCEEDED
+        }
+        for node in list(run.nodes.values()):
+            old = finished.get(node.path)
+            if old is None or old.status is None or node.status.phase is not NodePhase.PENDING:
+                continue
+            same = old.spec.node == node.spec.node
+            above = (*node.spec.upstreams, *node.spec.choosers)
+            upstream = all(run.nodes[path].status.reason == Reason.ADOPTED for path in above)
+            if not same or not upstream or node.spec.node.type is NodeType.FAN_OUT:
+                continue
+            changes = {
+                "result": old.status.result,
+                "result_digest": old.status.result_digest,
+                "chosen": old.status.chosen,
+                "replay_of": f"{run.namespace}/{old.spec.run.name}/{old.spec.path}",
+            }
+            self._effects.move(run, node, Move(NodePhase.SUCCEEDED, Reason.ADOPTED, "finished before", changes))
+
+    def _wait(self, run: RunMemory, reason: str, message: str, now: datetime) -> None:
+        """Leave the run waiting for what it needs; but nothing waits for ever."""
+        until = (run.run.metadata.creation_timestamp or now) + run.waits.suspended
+        if now >= until:
+            said = cut_text(f"waited longer than {run.waits.suspended}: {message}", 4000)
+            self._end(run, RunPhase.REJECTED, reason, said, now)
+            return
+        self._services.timers.set(run.key, "", until)
+        changes = {"phase": RunPhase.PENDING, "reason": reason, "message": message}
+        if any(getattr(run.status, name) != value for name, value in changes.items()):
+            run.status = run.status.model_copy(update=changes)
+
+    def _end(self, run: RunMemory, phase: RunPhase, reason: str, message: str, now: datetime) -> None:
+        run.status = run.status.model_copy(
+            update={"phase": phase, "reason": reason, "message": message, "finished_at": now}
+        )
+        run.loaded = True
+        run.closed = True
+
+    def _copy(self, run: RunMemory, admission: Admission, now: datetime) -> None:
+        outcome = admission.outcome or {}
+        phase = RunPhase(str(outcome.get("phase", RunPhase.FAILED)))
+        said = f"the run {admission.other_uid} of this name and content ended {phase}: nothing was executed again"
+        spent = outcome.get("spent")
+        counts = outcome.get("counts")
+        self._end(run, phase, Reason.ALREADY_FINISHED, said, now)
+        run.status = run.status.model_copy(
+            update={
+                "copy_of": admission.other_uid,
+                "counts": counts if isinstance(counts, dict) else {},
+                "spent": Spent.model_validate(spent) if spent else None,
+            }
+        )
+
+
+def spec_digest(spec: AgentRunSpec) -> str:
+    """Return the digest of everything in a spec that may not change after admission."""
+    wire = spec.to_wire()
+    kept = {name: value for name, value in wire.items() if name not in _MUTABLE_ON_WIRE}
+    return json_digest(kept)
+
+
+_MUTABLE_ON_WIRE = {
+    field.alias or name for name, field in AgentRunSpec.model_fields.items() if name in MUTABLE_SPEC_FIELDS
+}

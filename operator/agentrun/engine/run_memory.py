@@ -1,0 +1,212 @@
+"""What the scheduler holds in memory about one run: rebuilt from cluster and ledger, never the only place of a fact.
+
+Owned by the run's turn (one writer). Counters and indexes are kept up to date by each change, so that an event costs
+what it changes, whatever the size of the run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from agentrun.contract.approval import AgentApproval
+from agentrun.contract.exact_json import JsonValue
+from agentrun.contract.node import (
+    TERMINAL_NODE_PHASES,
+    AgentNode,
+    AgentNodeSpec,
+    AgentNodeStatus,
+    CallStatus,
+    NodePhase,
+)
+from agentrun.contract.run import AgentRun, AgentRunStatus, Budget
+from agentrun.contract.tool import AgentToolSpec
+from agentrun.decisions.calls import CallRefused
+from agentrun.decisions.facts import Ending, OrderSight, WaitLimits
+from agentrun.decisions.join_rules import Choice, JoinCounter
+from agentrun.engine.run_inputs import RunInput
+from agentrun.engine.run_key import RunKey
+from agentrun.engine.tool_catalogue import PinnedTool
+
+
+@dataclass(slots=True, eq=False)
+class NodeMemory:
+    """One node as the turn sees it."""
+
+    path: str
+    spec: AgentNodeSpec
+    name: str
+    """The AgentNode object's name."""
+    status: AgentNodeStatus
+    """The present truth; may be ahead of what the cluster has."""
+    counter: JoinCounter
+    """Over the upstream nodes by ``dependsOn``."""
+    stored: AgentNode | None = None
+    """As the cluster last gave it back; None: not created yet."""
+    children: list[str] = field(default_factory=list)
+    """Paths of the instances' nodes, in order."""
+    instances: list[str] = field(default_factory=list)
+    """Paths of the nodes that give the instances' results, in item order."""
+    children_counter: JoinCounter | None = None
+    choices: dict[str, Choice] = field(default_factory=dict)
+    """What each condition that may choose it did about it."""
+    released: int = 0
+    """A fan-out's instances that may be at work or have been; those of a higher index are held."""
+    open_in_instance: dict[int, int] = field(default_factory=dict)
+    """Nodes that have not ended, by instance."""
+    call: CallStatus | CallRefused | None = None
+    """The built call of a ready task."""
+    queued: bool = False
+    """The dispatcher knows it as a candidate."""
+    granted: bool = False
+    """The dispatcher has set slots aside for it."""
+    sight: OrderSight = OrderSight.NOT_ASKED
+    owner_lives: bool = False
+    inbox_pause: timedelta = timedelta()
+    """How long its wait for upstream nodes stood still because a human had one in hand."""
+    report_ids: list[str] = field(default_factory=list)
+    """Reports to acknowledge once the cluster has what they said."""
+    asked: str = ""
+    """The id of the question whose AgentApproval exists."""
+    closed_record_key: str = ""
+    """The record that the closed question was about."""
+    closed_inbox: str = ""
+    """The id of a question that was answered and whose AgentApproval is still to be closed."""
+
+    @property
+    def uid(self) -> str:
+        """The object's uid; empty before it exists."""
+        return self.stored.metadata.uid if self.stored else ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the node is in a terminal state."""
+        return self.status.phase in TERMINAL_NODE_PHASES
+
+    @property
+    def needs_write(self) -> bool:
+        """Whether the cluster has an older status."""
+        return self.stored is None or self.stored.status is not self.status
+
+
+@dataclass(slots=True, eq=False)
+class RunMemory:
+    """One run as the turn sees it."""
+
+    run: AgentRun
+    """As last observed: spec and metadata are the user's."""
+    status: AgentRunStatus
+    waits: WaitLimits
+    inputs: deque[RunInput] = field(default_factory=deque)
+    """What has happened and was not taken in yet."""
+    nodes: dict[str, NodeMemory] = field(default_factory=dict)
+    paths_by_uid: dict[str, str] = field(default_factory=dict)
+    dependants: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By upstream path: who counts it in a join."""
+    targets: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By condition path: the nodes it may choose."""
+    by_phase: dict[NodePhase, dict[str, None]] = field(default_factory=lambda: {phase: {} for phase in NodePhase})
+    dirty: dict[str, None] = field(default_factory=dict)
+    """Paths to decide about, in order of becoming dirty."""
+    unwritten: dict[str, None] = field(default_factory=dict)
+    tools: dict[str, PinnedTool] = field(default_factory=dict)
+    """Pinned at admission: name to definition."""
+    loaded: bool = False
+    admitted: bool = False
+    deleted: bool = False
+    closed: bool = False
+    """The ledger has the outcome."""
+    ending: Ending | None = None
+    cancelled_in_ledger: bool = False
+    aborting: str = ""
+    limit_breaker: str = ""
+    suspending: int = 0
+    held_by: str = ""
+    stored_status: AgentRunStatus | None = None
+    spare_report_ids: list[str] = field(default_factory=list)
+    """Reports that changed nothing."""
+    budget_in_ledger: Budget | None = None
+    registered: bool = False
+    """The ledger knows the run in this life of the scheduler."""
+    released_slots: list[tuple[str, int]] = field(default_factory=list)
+    """(node uid, attempt) pairs whose slots are to be freed in the ledger."""
+    desk_work: dict[str, None] = field(default_factory=dict)
+    """Paths of nodes whose question is to be asked or closed, once their status is stored."""
+    approvals: dict[str, AgentApproval] = field(default_factory=dict)
+    """By name, as last seen."""
+    applied_approvals: list[tuple[AgentApproval, str]] = field(default_factory=list)
+    """Decisions that were applied in memory and are noted once the nodes are stored."""
+    next_status_write: datetime | None = None
+
+    @property
+    def key(self) -> RunKey:
+        """Names the run among all."""
+        return (self.namespace, self.uid)
+
+    @property
+    def namespace(self) -> str:
+        """The run's namespace."""
+        return self.run.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        """The run object's uid."""
+        return self.run.metadata.uid
+
+    @property
+    def name(self) -> str:
+        """The run object's name."""
+        return self.run.metadata.name
+
+    def add(self, node: NodeMemory) -> None:
+        """Take a node in: indexes, and dependants of what it waits for."""
+        self.nodes[node.path] = node
+        self.by_phase[node.status.phase][node.path] = None
+        if node.uid:
+            self.paths_by_uid[node.uid] = node.path
+        for upstream in node.spec.upstreams:
+            self.dependants[upstream].append(node.path)
+        for chooser in node.spec.choosers:
+            self.targets[chooser].append(node.path)
+
+    def set_status(self, node: NodeMemory, status: AgentNodeStatus) -> None:
+        """Replace a node's status, keeping the phase index and the list of what is to be written."""
+        if status.phase is not node.status.phase:
+            del self.by_phase[node.status.phase][node.path]
+            self.by_phase[status.phase][node.path] = None
+        node.status = status
+        self.unwritten[node.path] = None
+        if status.inbox is not None or node.closed_inbox:
+            self.desk_work[node.path] = None
+
+    def touch(self, path: str) -> None:
+        """Have the node decided about again."""
+        self.dirty[path] = None
+
+    def pause_total(self, now: datetime) -> timedelta:
+        """Return how long the run's clock has stood still, the suspension under way included."""
+        total = self.status.suspended_total or timedelta()
+        if self.status.suspended_at is not None:
+            total += now - self.status.suspended_at
+        return total
+
+    def definition(self, node: NodeMemory) -> AgentToolSpec | None:
+        """Return the tool definition the node uses now."""
+        pinned = self.pinned(node)
+        return pinned.spec if pinned else None
+
+    def pinned(self, node: NodeMemory) -> PinnedTool | None:
+        """Return the tool the node uses now: its own, or a step down the ladder."""
+        own = self.tools.get(node.spec.node.tool or "")
+        if own is None or node.status.degraded == 0:
+            return own
+        ladder = [name for name in own.spec.degrade_to if name in self.tools]
+        return self.tools[ladder[min(node.status.degraded, len(ladder)) - 1]] if ladder else own
+
+    def results_of(self, node: NodeMemory) -> list[JsonValue]:
+        """Return the results of a fan-out's instances in item order; null where an instance gave none."""
+        return [
+            self.nodes[path].status.result if self.nodes[path].status.phase is NodePhase.SUCCEEDED else None
+            for path in node.instances
+        ]

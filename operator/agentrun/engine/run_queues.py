@@ -1,0 +1,131 @@
+"""The keyed queues of all runs: inputs in, one turn at a time for each run, backoff after a failure.
+
+Filled by the scheduler's loops; turns are taken by :class:`~agentrun.engine.run_turn.RunTurn`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+
+import structlog
+
+from agentrun.engine.clock import Entropy
+from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, QuotaExceededError
+from agentrun.engine.run_inputs import RunInput
+from agentrun.engine.run_key import RunKey
+from agentrun.engine.run_memory import RunMemory
+from agentrun.engine.services import EpochLostError
+from agentrun.ledger.port import LedgerUnavailableError
+
+_FIRST_PAUSE = timedelta(milliseconds=100)
+_LONGEST_PAUSE = timedelta(seconds=10)
+_PASSING = (LedgerUnavailableError, ClusterUnavailableError, ConflictError, QuotaExceededError)
+"""What goes away by itself: the turn is taken again."""
+
+_log = structlog.get_logger("agentrun.engine")
+
+
+class RunQueues:
+    """Holds the memory of every live run and has turns taken while inputs stand."""
+
+    def __init__(
+        self,
+        take: Callable[[RunMemory], Awaitable[None]],
+        after: Callable[[RunMemory], None],
+        entropy: Entropy,
+        width: int,
+    ) -> None:
+        """``take`` takes one turn; ``after`` is told of each turn that went well; ``width`` turns run at once."""
+        self._take = take
+        self._after = after
+        self._entropy = entropy
+        self._room = asyncio.Semaphore(width)
+        self._runs: dict[RunKey, RunMemory] = {}
+        self._turns: dict[RunKey, asyncio.Task[None]] = {}
+        self._closing = False
+        self.lost: EpochLostError | None = None
+        """Set when a turn found that another scheduler leads."""
+        self.failed_turns_total = 0
+        """Turns that failed for a cause that does not pass by itself: bugs."""
+        self.stopped = asyncio.Event()
+        """Set when no further turn will be taken."""
+
+    def __iter__(self) -> Iterator[RunMemory]:
+        """Give every live run."""
+        return iter(self._runs.values())
+
+    def find(self, key: RunKey) -> RunMemory | None:
+        """Return the memory of a live run."""
+        return self._runs.get(key)
+
+    def add(self, run: RunMemory) -> None:
+        """Take a run in."""
+        self._runs[run.key] = run
+
+    def drop(self, key: RunKey) -> None:
+        """Forget a run, unless something has happened to it meanwhile."""
+        run = self._runs.get(key)
+        if run is not None and not run.inputs:
+            del self._runs[key]
+
+    def post(self, key: RunKey, happened: RunInput) -> None:
+        """Put an input into the run's queue; without such a run it is dropped."""
+        run = self._runs.get(key)
+        if run is None:
+            return
+        run.inputs.append(happened)
+        if key not in self._turns and not self._closing:
+            self._turns[key] = asyncio.get_running_loop().create_task(self._serve(run), name=f"turns of {key[1]}")
+
+    async def close(self, within: timedelta) -> None:
+        """Let turns under way end, for at most this long; no further ones begin."""
+        self._closing = True
+        self.stopped.set()
+        turns = list(self._turns.values())
+        if not turns:
+            return
+        await asyncio.wait(turns, timeout=within.total_seconds())
+        for turn in turns:
+            turn.cancel()
+        await asyncio.gather(*turns, return_exceptions=True)
+
+    async def _serve(self, run: RunMemory) -> None:
+        failures = 0
+        try:
+            while run.inputs or failures:
+                try:
+                    async with self._room:
+                        await self._take(run)
+                except EpochLostError as error:
+                    self.lost = error
+                    self.stopped.set()
+                    return
+                except _PASSING as error:
+                    failures += 1
+                    _log.warning("turn_postponed", run=run.name, namespace=run.namespace, cause=str(error))
+                except Exception:  # noqa: BLE001 - the loop's edge: counted, logged with its trace, tried again later
+                    failures += 1
+                    self.failed_turns_total += 1
+                    _log.exception("turn_failed", run=run.name, namespace=run.namespace)
+                else:
+                    failures = 0
+                    self._after(run)
+                if self._closing:
+                    return
+                if failures:
+                    await self._pause(failures)
+        finally:
+            self._turns.pop(run.key, None)
+            # What came in after the last look, or was left behind by a stop, starts the next turns.
+            if run.inputs and not self._closing and self.lost is None and self._runs.get(run.key) is run:
+                self._turns[run.key] = asyncio.get_running_loop().create_task(self._serve(run))
+
+    async def _pause(self, failures: int) -> None:
+        longest = min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
+        pause = longest / 2 + longest / 2 * self._entropy.fraction()
+        try:
+            await asyncio.wait_for(self.stopped.wait(), pause.total_seconds())
+        except TimeoutError:
+            return

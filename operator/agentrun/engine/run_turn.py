@@ -1,0 +1,430 @@
+"""One turn of a run: take its inputs in, decide until nothing is left to decide, write what is due.
+
+The only writer of a run's memory and objects. A turn that fails (ledger or API away) leaves the memory as far as it
+came; the next turn goes on from there, and every step it repeats is recognised.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import assert_never
+
+from agentrun.contract.approval import AgentApproval
+from agentrun.contract.defaults import HEARTBEAT_SILENCE
+from agentrun.contract.failures import Reason
+from agentrun.contract.node import TERMINAL_NODE_PHASES, CallStatus, NodePhase, ToolRef
+from agentrun.contract.orders import Report
+from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, AgentRunStatus, NodeType, RunPhase, Spent
+from agentrun.decisions.calls import CallRefused, build_call
+from agentrun.decisions.facts import NodeFacts, OrderSight, WaitLimits
+from agentrun.decisions.idempotency_keys import IdempotencyScopeNames
+from agentrun.decisions.moves import Move, Send, Touch
+from agentrun.decisions.node_step import decide_node
+from agentrun.decisions.report_step import read_report
+from agentrun.decisions.run_conditions import build_run_conditions
+from agentrun.decisions.run_step import RunDecision, decide_run
+from agentrun.engine.cluster_port import ConflictError
+from agentrun.engine.gather import find_deadline, gather_node, gather_run, gather_view
+from agentrun.engine.inbox_desk import InboxDesk
+from agentrun.engine.node_effects import NodeEffects
+from agentrun.engine.order_builder import budget_amount
+from agentrun.engine.run_birth import RunBirth, spec_digest
+from agentrun.engine.run_inputs import (
+    ApprovalGone,
+    ApprovalSeen,
+    Granted,
+    NodeGone,
+    NodeSeen,
+    ReportArrived,
+    RunGone,
+    RunInput,
+    RunSeen,
+    ToolsChanged,
+    Woken,
+)
+from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.services import EngineServices
+from agentrun.engine.status_writer import StatusWriter
+
+_CONFLICT_PAUSE = timedelta(milliseconds=100)
+_STEPS_PER_NODE = 64
+"""A node that is decided about more often than this within one turn is going in circles: a bug, reported loudly."""
+
+
+class RunTurn:
+    """Takes turns for runs; holds no run's state itself."""
+
+    def __init__(self, services: EngineServices) -> None:
+        self._services = services
+        self._writer = StatusWriter(services)
+        self._effects = NodeEffects(services, self._writer)
+        self._desk = InboxDesk(services, self._effects)
+        self._birth = RunBirth(services, self._effects, self._writer)
+
+    async def take(self, run: RunMemory) -> None:
+        """Take one turn with the run's inputs. May raise what cluster and ledger raise; then take it again.
+
+        An input leaves the queue after it was taken in: a turn that fails on the way loses none.
+        """
+        for happened in run.inputs:
+            if isinstance(happened, RunSeen | RunGone):
+                self._see_run(run, happened)
+        if not run.loaded:
+            await self._begin(run)
+        while run.inputs:
+            await self._absorb(run, run.inputs[0])
+            run.inputs.popleft()
+        if run.admitted and not run.closed:
+            await self._follow_spec(run)
+        await self._settle(run)
+        await self._write(run)
+
+    # --- inputs
+
+    def _see_run(self, run: RunMemory, happened: RunSeen | RunGone) -> None:
+        if isinstance(happened, RunGone):
+            run.deleted = True
+            return
+        seen = happened.run
+        run.deleted = run.deleted or seen.metadata.deletion_timestamp is not None
+        if _is_older(seen, run.run):
+            return
+        run.run = seen
+
+    async def _begin(self, run: RunMemory) -> None:
+        if run.deleted and run.status.admitted_at is not None:
+            await self._birth.bury(run)
+            return
+        if run.status.admitted_at is None and run.status.phase is RunPhase.PENDING:
+            await self._birth.admit(run)
+            return
+        found = await self._services.cluster.list_nodes(run.namespace, run.uid)
+        await self._birth.load(run, list(found))
+
+    async def _absorb(self, run: RunMemory, happened: RunInput) -> None:
+        match happened:
+            case ReportArrived(id, report):
+                await self._read_report(run, id, report)
+            case Woken(path):
+                await self._wake(run, path)
+            case Granted(path):
+                node = run.nodes.get(path)
+                if node is not None:
+                    node.granted = True
+                    run.touch(path)
+            case ApprovalSeen(approval):
+                run.approvals[approval.metadata.name] = approval
+                await self._answer(run, approval)
+            case ApprovalGone(approval):
+                self._ask_again(run, approval)
+            case NodeSeen():
+                pass
+            case NodeGone(node):
+                gone = run.nodes.get(node.spec.path)
+                if gone is not None and not run.deleted and gone.uid == node.metadata.uid:
+                    run.unwritten[gone.path] = None
+                    run.set_status(gone, gone.status.model_copy())
+            case ToolsChanged() | RunSeen() | RunGone():
+                pass
+            case _:
+                assert_never(happened)
+
+    async def _read_report(self, run: RunMemory, report_id: str, report: Report) -> None:
+        path = run.paths_by_uid.get(report.node_uid)
+        node = run.nodes.get(path) if path is not None else None
+        if node is None or run.closed:
+            run.spare_report_ids.append(report_id)
+            return
+        facts = self._facts(run, node)
+        changed = False
+        for step in read_report(facts, report):
+            if isinstance(step, Touch | Move):
+                changed = True
+            await self._effects.carry_out(run, node, step)
+        run.touch(node.path)
+        if changed:
+            node.report_ids.append(report_id)
+        else:
+            run.spare_report_ids.append(report_id)
+
+    async def _wake(self, run: RunMemory, path: str) -> None:
+        node = run.nodes.get(path)
+        if node is None:
+            return
+        run.touch(path)
+        if node.status.phase in (NodePhase.QUEUED, NodePhase.RUNNING, NodePhase.TIMED_OUT):
+            await self._look(run, node)
+        elif node.status.phase is NodePhase.READY and node.status.waiting_for.startswith("Idempotency("):
+            await self._look_at_owner(run, node)
+
+    async def _look(self, run: RunMemory, node: NodeMemory) -> None:
+        """Look into the ledger before acting on silence."""
+        state = await self._services.ledger.find_node(run.namespace, node.uid)
+        if state.seq < node.status.seq:
+            # Written ahead and never sent.
+            node.sight = OrderSight.GONE
+        if state.seq != node.status.seq:
+            return
+        if state.last_report is not None:
+            facts = self._facts(run, node)
+            for step in read_report(facts, state.last_report):
+                await self._effects.carry_out(run, node, step)
+            if state.claimed:
+                silent = state.claim_silent_ms >= HEARTBEAT_SILENCE / timedelta(milliseconds=1)
+                node.sight = OrderSight.SILENT if silent else OrderSight.CLAIMED
+            return
+        if state.queued:
+            node.sight = OrderSight.STANDING
+        elif not state.claimed:
+            node.sight = OrderSight.GONE
+
+    async def _look_at_owner(self, run: RunMemory, node: NodeMemory) -> None:
+        if node.status.call is None:
+            return
+        view = await self._services.ledger.find_record(run.namespace, node.status.call.key)
+        node.owner_lives = view is not None and (view.claim_live or view.in_inbox)
+
+    async def _answer(self, run: RunMemory, approval: AgentApproval) -> None:
+        request = approval.status.request if approval.status else None
+        node = run.nodes.get(request.node) if request else None
+        if node is not None:
+            await self._desk.answer(run, node, self._facts(run, node), approval)
+            run.touch(node.path)
+
+    def _ask_again(self, run: RunMemory, approval: AgentApproval) -> None:
+        run.approvals.pop(approval.metadata.name, None)
+        request = approval.status.request if approval.status else None
+        node = run.nodes.get(request.node) if request else None
+        if node is not None and request is not None and node.asked == request.inbox_id:
+            node.asked = ""
+            run.desk_work[node.path] = None
+
+    # --- the run's own spec
+
+    async def _follow_spec(self, run: RunMemory) -> None:
+        """Act on the fields that may change after admission."""
+        spec = run.run.spec
+        if not run.registered:
+            await self._birth.register(run)
+        if spec.cancel and not run.status.cancel_requested:
+            run.status = run.status.model_copy(update={"cancel_requested": True})
+        if spec.budget != run.budget_in_ledger:
+            await self._services.ledger.set_budget(run.namespace, run.uid, budget_amount(spec.budget))
+            run.budget_in_ledger = spec.budget
+        deadline = find_deadline(run, self._services.now())
+        if deadline is not None:
+            self._services.timers.set(run.key, "", deadline)
+        if run.status.suspended_at is not None:
+            self._services.timers.set(run.key, "", run.status.suspended_at + run.waits.suspended)
+
+    # --- deciding
+
+    async def _settle(self, run: RunMemory) -> None:
+        if not run.admitted or run.closed:
+            return
+        steps = 0
+        while True:
+            while run.dirty:
+                path = next(iter(run.dirty))
+                del run.dirty[path]
+                await self._step(run, run.nodes[path])
+                steps += 1
+                if steps > _STEPS_PER_NODE * (len(run.nodes) + 1):
+                    raise RuntimeError(f"run {run.namespace}/{run.name} goes in circles at node {path}")
+            if not await self._step_run(run):
+                return
+
+    async def _step(self, run: RunMemory, node: NodeMemory) -> None:
+        if node.status.phase in TERMINAL_NODE_PHASES:
+            return
+        facts = self._facts(run, node)
+        if node.status.phase is NodePhase.READY and node.spec.node.type is NodeType.TASK and node.call is None:
+            node.call = self._call(run, node, facts)
+        decision = decide_node(facts, node.call)
+        node.sight = OrderSight.NOT_ASKED
+        try:
+            if isinstance(decision, Send) and node.granted:
+                await self._effects.dispatch(run, node, decision)
+            else:
+                await self._effects.carry_out(run, node, decision)
+        except BaseException:
+            run.touch(node.path)
+            raise
+
+    def _facts(self, run: RunMemory, node: NodeMemory) -> NodeFacts:
+        services = self._services
+        now = services.now()
+        return gather_node(run, node, gather_run(run, now), services.judge, services.entropy.fraction())
+
+    def _call(self, run: RunMemory, node: NodeMemory, facts: NodeFacts) -> CallStatus | CallRefused:
+        # The call stands once it was decided; retries make the very same one.
+        if node.status.call is not None:
+            return node.status.call
+        pinned = run.pinned(node)
+        if pinned is None:
+            name = node.spec.node.tool or ""
+            return CallRefused(Reason.TOOL_NOT_FOUND, f"tool {name} has no definition any more")
+        names = IdempotencyScopeNames(
+            run_uid=run.status.root_uid or run.uid,
+            session=run.run.spec.session or "",
+            node_uid=node.uid,
+            attempt=node.status.attempt + 1,
+        )
+        return build_call(facts, names, ToolRef.model_validate(pinned.ref))
+
+    async def _step_run(self, run: RunMemory) -> bool:
+        """Decide about the run; return whether nodes are to be decided about again."""
+        services = self._services
+        now = services.now()
+        decision = decide_run(gather_view(run, now))
+        if decision.ending is not None and run.ending is None:
+            run.ending = decision.ending
+            if decision.ending.cancels_running and not run.cancelled_in_ledger:
+                try:
+                    await services.ledger.cancel_run(run.namespace, run.uid)
+                except BaseException:
+                    run.ending = None
+                    raise
+                run.cancelled_in_ledger = True
+            for path, node in run.nodes.items():
+                if not node.ended:
+                    run.touch(path)
+            return True
+        changed = self._note_phase(run, decision)
+        if decision.phase in TERMINAL_RUN_PHASES:
+            await self._close(run, decision)
+            return False
+        return changed and bool(run.dirty)
+
+    def _note_phase(self, run: RunMemory, decision: RunDecision) -> bool:
+        now = self._services.now()
+        status = run.status
+        changes: dict[str, object] = {}
+        if (status.phase, status.reason, status.message) != (decision.phase, decision.reason, decision.message):
+            changes |= {"phase": decision.phase, "reason": decision.reason, "message": decision.message}
+        was, is_now = status.phase is RunPhase.SUSPENDED, decision.phase is RunPhase.SUSPENDED
+        if is_now and not was:
+            changes["suspended_at"] = now
+        if was and not is_now:
+            changes["suspended_total"] = run.pause_total(now)
+            changes["suspended_at"] = None
+        if changes:
+            run.status = status.model_copy(update=changes)
+        if was != is_now:
+            # Clocks stop or go on: whoever was waiting by them looks again.
+            for phase in (NodePhase.PENDING, NodePhase.READY, NodePhase.QUEUED, NodePhase.RETRY_WAIT):
+                for path in run.by_phase[phase]:
+                    run.touch(path)
+            if is_now:
+                self._services.timers.set(run.key, "", now + run.waits.suspended)
+        return was != is_now
+
+    async def _close(self, run: RunMemory, decision: RunDecision) -> None:
+        """End the run for good: totals from the ledger, outcome into its tombstone, session and slots freed."""
+        services = self._services
+        now = services.now()
+        counters = await services.ledger.find_counters(run.namespace, run.uid)
+        spent = Spent(
+            cost=counters.settled.micros, tokens=counters.settled.tokens, model_calls=counters.settled.model_calls
+        )
+        run.status = run.status.model_copy(
+            update={
+                "phase": decision.phase,
+                "reason": decision.reason,
+                "message": decision.message,
+                "finished_at": run.status.finished_at or now,
+                "spent": spent,
+            }
+        )
+        outcome = {
+            "phase": str(decision.phase),
+            "reason": str(decision.reason),
+            "spent": spent.to_wire(),
+            "counts": _counts(run),
+        }
+        # The nodes' last states come first: a run is never seen as ended before its nodes are.
+        await self._write_nodes(run)
+        keep = services.settings.finished_keep / timedelta(milliseconds=1)
+        await services.ledger.finish_run(run.namespace, run.uid, outcome, round(keep))
+        run.closed = True
+
+    # --- writing
+
+    async def _write(self, run: RunMemory) -> None:
+        services = self._services
+        await self._write_nodes(run)
+        released, run.released_slots = run.released_slots, []
+        for uid, attempt in released:
+            await services.ledger.release_slots(run.namespace, uid, attempt)
+        await self._desk.note_applied(run)
+        if not self._refresh_status(run):
+            return
+        try:
+            await self._writer.write_run(run)
+        except ConflictError:
+            services.timers.set(run.key, "", services.now() + _CONFLICT_PAUSE)
+
+    async def _write_nodes(self, run: RunMemory) -> None:
+        await self._writer.write_nodes(run, lambda node: self._desk.before_write(run, node))
+        for path in [path for path in run.desk_work if path not in run.unwritten]:
+            node = run.nodes[path]
+            if node.closed_inbox:
+                await self._desk.close(run, node)
+            if node.status.inbox is not None:
+                await self._desk.ask(run, node)
+            run.desk_work.pop(path, None)
+
+    def _refresh_status(self, run: RunMemory) -> bool:
+        """Bring counts, inboxes, deadline and conditions up to date; return whether the status is to be written now.
+
+        It is written at most once a second, but a new phase at once.
+        """
+        services = self._services
+        now = services.now()
+        status = run.status
+        terminal = status.phase in TERMINAL_RUN_PHASES
+        generation = run.run.metadata.generation
+        derived: dict[str, object] = {
+            "counts": _counts(run) if run.nodes else status.counts,
+            "inbox": tuple(_inbox(run)),
+            "deadline": status.deadline if terminal else find_deadline(run, now),
+            "observed_generation": generation,
+        }
+        changed = {name: value for name, value in derived.items() if getattr(status, name) != value}
+        if run.stored_status is status and not changed:
+            return False
+        phase_moved = run.stored_status is None or run.stored_status.phase is not status.phase
+        if not phase_moved and run.next_status_write is not None and now < run.next_status_write:
+            services.timers.set(run.key, "", run.next_status_write)
+            return False
+        ignored = generation != status.admitted_generation and status.spec_digest not in (
+            "",
+            spec_digest(run.run.spec),
+        )
+        fresh = status.model_copy(update=changed)
+        conditions = build_run_conditions(fresh, now, generation, spec_change_ignored=ignored)
+        run.status = fresh.model_copy(update={"conditions": conditions})
+        run.next_status_write = now + services.settings.coalesce
+        return True
+
+
+def _counts(run: RunMemory) -> dict[str, int]:
+    return {str(phase): len(paths) for phase, paths in run.by_phase.items() if paths}
+
+
+def _inbox(run: RunMemory) -> list[str]:
+    waiting = [*run.by_phase[NodePhase.WAITING_APPROVAL], *run.by_phase[NodePhase.QUARANTINED]]
+    dead = [path for path in run.by_phase[NodePhase.DEAD] if run.nodes[path].status.inbox is not None]
+    return [*waiting, *dead][:50]
+
+
+def _is_older(seen: AgentRun, known: AgentRun) -> bool:
+    """Tell whether a watch event is older than what memory holds (numeric versions, as every real server has)."""
+    left, right = seen.metadata.resource_version, known.metadata.resource_version
+    return left.isdigit() and right.isdigit() and int(left) < int(right)
+
+
+def new_memory(run: AgentRun) -> RunMemory:
+    """Return the memory of a run that was just seen."""
+    status = run.status or AgentRunStatus()
+    return RunMemory(run=run, status=status, stored_status=run.status, waits=WaitLimits.of(run.spec.waits))

@@ -1,0 +1,409 @@
+"""The scheduler: watches the cluster, reads reports, keeps time, and has every run take its turns.
+
+The composition root of the engine, shared by local mode and the controller. It holds no fact that cannot be rebuilt
+from the cluster and the ledger, and it executes nothing: it decides and sends orders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import Protocol, assert_never
+
+import structlog
+
+from agentrun.contract.approval import AgentApproval
+from agentrun.contract.defaults import SLOT_LEASE
+from agentrun.contract.exact_json import JsonObject, JsonValue
+from agentrun.contract.names import RUN_UID_LABEL
+from agentrun.contract.node import AgentNode, NodePhase
+from agentrun.contract.orders import Report
+from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun
+from agentrun.contract.tool import AgentTool
+from agentrun.decisions.facts import Problem
+from agentrun.engine.clock import Clock, Entropy
+from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
+from agentrun.engine.dispatcher import Dispatcher
+from agentrun.engine.run_inputs import (
+    ApprovalGone,
+    ApprovalSeen,
+    Granted,
+    NodeGone,
+    ReportArrived,
+    RunGone,
+    RunSeen,
+    ToolsChanged,
+    Woken,
+)
+from agentrun.engine.run_key import RunKey
+from agentrun.engine.run_memory import RunMemory
+from agentrun.engine.run_queues import RunQueues
+from agentrun.engine.run_turn import RunTurn, new_memory
+from agentrun.engine.services import EngineServices, KnownRun
+from agentrun.engine.settings import SchedulerSettings
+from agentrun.engine.timers import Timers
+from agentrun.engine.tool_catalogue import ToolCatalogue
+from agentrun.ledger.port import LedgerUnavailableError, SchedulerLedger
+
+_RETRY_PAUSE = timedelta(milliseconds=500)
+_ORPHAN_WAIT = timedelta(seconds=60)
+"""A report about a run that the cluster does not show by then is acknowledged: its run was deleted."""
+_STOP_WITHIN = timedelta(seconds=10)
+
+_log = structlog.get_logger("agentrun.engine")
+
+
+class SchemaProblemLike(Protocol):
+    """Where and how a value misses its schema."""
+
+    @property
+    def path(self) -> str:
+        """Path inside the value."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """What is wrong, with the value."""
+        ...
+
+
+class SchemaChecker(Protocol):
+    """Judges values by JSON Schemas, and the schemas themselves."""
+
+    def validate(self, schema: JsonObject, value: JsonValue) -> tuple[SchemaProblemLike, ...]:
+        """Return how the value misses the schema; empty when it fits."""
+        ...
+
+    def check(self, schema: JsonObject) -> tuple[SchemaProblemLike, ...]:
+        """Return what is wrong with the schema itself."""
+        ...
+
+
+class Scheduler:
+    """Runs the engine until it is stopped or another scheduler takes the lead."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        ledger: SchedulerLedger,
+        clock: Clock,
+        entropy: Entropy,
+        validator: SchemaChecker,
+        settings: SchedulerSettings | None = None,
+    ) -> None:
+        self._settings = settings or SchedulerSettings()
+        self._cluster, self._ledger, self._clock = cluster, ledger, clock
+        self._timer_moved = asyncio.Event()
+        self._pools_wanted = asyncio.Event()
+        self._namespace_seen = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._pump_planned = False
+        self._park_until: datetime | None = None
+        self._namespaces: dict[str, None] = {}
+        self._names: dict[tuple[str, str], KnownRun] = {}
+        self._ended: set[RunKey] = set()
+        self._orphans: dict[RunKey, list[tuple[datetime, ReportArrived]]] = {}
+        self._dispatcher = Dispatcher(self._settings, self._grant)
+        self._services = EngineServices(
+            cluster=cluster,
+            ledger=ledger,
+            clock=clock,
+            entropy=entropy,
+            judge=lambda schema, value: _problems(validator.validate(schema, value)),
+            check_schema=lambda schema: _problems(validator.check(schema)),
+            settings=self._settings,
+            dispatcher=self._dispatcher,
+            timers=Timers(self._timer_moved.set),
+            tools=ToolCatalogue(),
+            find_run=lambda namespace, name: self._names.get((namespace, name)),
+        )
+        self._queues = RunQueues(RunTurn(self._services).take, self._after_turn, entropy, self._settings.parallel_turns)
+
+    @property
+    def failed_turns_total(self) -> int:
+        """Turns that failed for a cause that does not pass by itself."""
+        return self._queues.failed_turns_total
+
+    def stop(self) -> None:
+        """Have :meth:`run` end soon: turns under way end, nothing new begins, everything is taken up again later."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Take the lead and work until :meth:`stop`.
+
+        Raises :class:`~agentrun.engine.services.EpochLostError` when another scheduler has taken the lead.
+        """
+        await self._lead()
+        loops: list[Callable[[], Coroutine[None, None, None]]] = [
+            self._watch,
+            self._read_reports,
+            self._keep_time,
+            self._look_at_pools,
+            self._renew_slots,
+        ]
+        tasks = [asyncio.create_task(loop(), name=loop.__name__) for loop in loops]
+        ends = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(self._queues.stopped.wait())]
+        try:
+            done, _ = await asyncio.wait([*tasks, *ends], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await self._queues.close(_STOP_WITHIN)
+            for task in (*tasks, *ends):
+                task.cancel()
+            await asyncio.gather(*tasks, *ends, return_exceptions=True)
+        for task in done:
+            if task in tasks:
+                task.result()
+        if self._queues.lost is not None:
+            raise self._queues.lost
+
+    async def _lead(self) -> None:
+        while True:
+            try:
+                await self._ledger.open(())
+                self._services.epoch = await self._ledger.take_epoch(self._services.epoch)
+            except LedgerUnavailableError as error:
+                _log.warning("ledger_unavailable", cause=str(error))
+                await asyncio.sleep(_RETRY_PAUSE.total_seconds())
+            else:
+                return
+
+    # --- what the cluster shows
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async for change in self._cluster.watch():
+                    self._see(change)
+            except ClusterUnavailableError as error:
+                _log.warning("cluster_unavailable", cause=str(error))
+            await asyncio.sleep(_RETRY_PAUSE.total_seconds())
+
+    def _see(self, change: ClusterChange) -> None:
+        seen, gone = change.object, change.kind is ChangeKind.GONE
+        self._note_namespace(seen.metadata.namespace)
+        match seen:
+            case AgentTool():
+                self._see_tool(seen, gone=gone)
+            case AgentRun():
+                self._see_run(seen, gone=gone)
+            case AgentNode():
+                if gone:
+                    self._queues.post(_run_of(seen), NodeGone(seen))
+            case AgentApproval():
+                self._see_approval(seen, gone=gone)
+            case _:
+                assert_never(seen)
+
+    def _note_namespace(self, namespace: str) -> None:
+        if namespace not in self._namespaces:
+            self._namespaces[namespace] = None
+            self._namespace_seen.set()
+
+    def _see_tool(self, tool: AgentTool, *, gone: bool) -> None:
+        if gone:
+            self._services.tools.drop(tool)
+            return
+        self._services.tools.put(tool)
+        self._wake_waiting(tool.metadata.namespace)
+
+    def _wake_waiting(self, namespace: str) -> None:
+        for run in list(self._queues):
+            if run.namespace == namespace and not run.loaded:
+                self._queues.post(run.key, ToolsChanged())
+
+    def _see_run(self, seen: AgentRun, *, gone: bool) -> None:
+        key = (seen.metadata.namespace, seen.metadata.uid)
+        known = self._queues.find(key)
+        if gone:
+            name = (seen.metadata.namespace, seen.metadata.name)
+            if name in self._names and self._names[name].uid == seen.metadata.uid:
+                del self._names[name]
+            self._ended.discard(key)
+            if known is not None:
+                self._queues.post(key, RunGone())
+            return
+        if key in self._ended:
+            return
+        if known is None:
+            # What ended long ago and asks nobody anything needs no memory.
+            status = seen.status
+            if status is not None and status.phase in TERMINAL_RUN_PHASES and not status.inbox:
+                self._note_known(seen, status.root_uid, ended=True)
+                self._ended.add(key)
+                self._wake_waiting(seen.metadata.namespace)
+                return
+            known = new_memory(seen)
+            self._queues.add(known)
+            self._note_known(seen, known.status.root_uid, ended=False)
+            for _, report in self._orphans.pop(key, ()):
+                known.inputs.append(report)
+        elif seen.metadata.resource_version == known.run.metadata.resource_version:
+            return
+        self._queues.post(key, RunSeen(seen))
+
+    def _note_known(self, run: AgentRun, root_uid: str, *, ended: bool) -> None:
+        meta = run.metadata
+        self._names[meta.namespace, meta.name] = KnownRun(meta.uid, root_uid or meta.uid, ended)
+
+    def _see_approval(self, seen: AgentApproval, *, gone: bool) -> None:
+        key = _run_of(seen)
+        run = self._queues.find(key)
+        if run is None:
+            return
+        if gone:
+            self._queues.post(key, ApprovalGone(seen))
+            return
+        known = run.approvals.get(seen.metadata.name)
+        if known is None or known.metadata.resource_version != seen.metadata.resource_version:
+            self._queues.post(key, ApprovalSeen(seen))
+
+    # --- what workers report
+
+    async def _read_reports(self) -> None:
+        await self._namespace_seen.wait()
+        block_ms = round(self._settings.report_block / timedelta(milliseconds=1))
+        while True:
+            try:
+                reports = await self._ledger.read_reports(
+                    list(self._namespaces), self._settings.consumer, self._settings.reports_at_once, block_ms
+                )
+                for report_id, report in reports:
+                    self._deliver(report_id, report)
+                await self._give_up_orphans()
+            except LedgerUnavailableError as error:
+                _log.warning("ledger_unavailable", cause=str(error))
+                await asyncio.sleep(_RETRY_PAUSE.total_seconds())
+
+    def _deliver(self, report_id: str, report: Report) -> None:
+        key = (report.namespace, report.run_uid)
+        arrived = ReportArrived(report_id, report)
+        if self._queues.find(key) is not None:
+            self._queues.post(key, arrived)
+            return
+        # The cluster may show its run later: after a start, reports and runs come in any order.
+        self._orphans.setdefault(key, []).append((self._clock.now(), arrived))
+
+    async def _give_up_orphans(self) -> None:
+        now = self._clock.now()
+        for key, waiting in list(self._orphans.items()):
+            if key in self._ended or now - waiting[0][0] >= _ORPHAN_WAIT:
+                await self._ledger.acknowledge_reports(key[0], [arrived.id for _, arrived in waiting])
+                del self._orphans[key]
+
+    # --- time
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._timer_moved.clear()
+            now = self._clock.now()
+            for key, path in self._services.timers.pop_due(now):
+                self._queues.post(key, Woken(path))
+            if self._park_until is not None and self._park_until <= now:
+                self._park_until = None
+                self._plan_pump()
+            moments = [at for at in (self._services.timers.next(), self._park_until) if at is not None]
+            try:
+                wait = (min(moments) - now).total_seconds() if moments else None
+                await asyncio.wait_for(self._timer_moved.wait(), wait)
+            except TimeoutError:
+                continue
+
+    # --- slots
+
+    def _grant(self, key: RunKey, path: str) -> None:
+        self._queues.post(key, Granted(path))
+
+    def _plan_pump(self) -> None:
+        if not self._pump_planned:
+            self._pump_planned = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_planned = False
+        if self._stopping.is_set():
+            return
+        parked = self._dispatcher.pump(self._clock.now())
+        if parked is not None:
+            self._park_until = parked
+            self._timer_moved.set()
+        if self._dispatcher.has_unknown_pool():
+            self._pools_wanted.set()
+
+    async def _look_at_pools(self) -> None:
+        while True:
+            self._pools_wanted.clear()
+            try:
+                for namespace, pool in self._dispatcher.pools():
+                    slots = await self._ledger.find_pool_slots(namespace, pool)
+                    if self._dispatcher.set_pool_slots(namespace, pool, slots):
+                        self._plan_pump()
+            except LedgerUnavailableError as error:
+                _log.warning("ledger_unavailable", cause=str(error))
+            try:
+                await asyncio.wait_for(self._pools_wanted.wait(), self._settings.pool_poll.total_seconds())
+            except TimeoutError:
+                continue
+
+    async def _renew_slots(self) -> None:
+        while True:
+            await asyncio.sleep(SLOT_LEASE.total_seconds() / 4)
+            try:
+                for run in list(self._queues):
+                    holders = _slot_holders(run)
+                    if holders:
+                        await self._ledger.renew_slots(run.namespace, holders)
+            except LedgerUnavailableError as error:
+                _log.warning("ledger_unavailable", cause=str(error))
+
+    # --- after turns
+
+    def _after_turn(self, run: RunMemory) -> None:
+        self._plan_pump()
+        if not run.closed:
+            self._note_root(run)
+            return
+        self._dispatcher_forget(run)
+        done = not run.unwritten and not run.desk_work and (run.deleted or run.stored_status is run.status)
+        if not done:
+            return
+        if not run.deleted:
+            self._note_known(run.run, run.status.root_uid, ended=True)
+            self._wake_waiting(run.namespace)
+            if run.status.inbox:
+                return
+            self._ended.add(run.key)
+        self._services.timers.forget(run.key)
+        self._queues.drop(run.key)
+
+    def _note_root(self, run: RunMemory) -> None:
+        name = (run.namespace, run.name)
+        known = self._names.get(name)
+        root = run.status.root_uid or run.uid
+        if known is not None and known.uid == run.uid and known.root_uid != root:
+            self._names[name] = KnownRun(run.uid, root, ended=False)
+
+    def _dispatcher_forget(self, run: RunMemory) -> None:
+        for node in run.nodes.values():
+            if node.queued or node.granted:
+                self._dispatcher.drop(node.uid)
+                node.queued = node.granted = False
+
+
+def _run_of(owned: AgentNode | AgentApproval) -> RunKey:
+    return owned.metadata.namespace, owned.metadata.labels.get(RUN_UID_LABEL, "")
+
+
+def _slot_holders(run: RunMemory) -> list[tuple[str, int]]:
+    """Return who holds slots without a heartbeat of its own."""
+    queued = [run.nodes[path] for path in run.by_phase[NodePhase.QUEUED]]
+    timed_out = [run.nodes[path] for path in run.by_phase[NodePhase.TIMED_OUT]]
+    return [
+        *((node.uid, node.status.attempt + 1) for node in queued),
+        *((node.uid, node.status.attempt) for node in timed_out),
+    ]
+
+
+def _problems(found: tuple[SchemaProblemLike, ...]) -> tuple[Problem, ...]:
+    return tuple(Problem(problem.path, problem.message) for problem in found)

@@ -1,0 +1,54 @@
+"""What every part of the engine is given: ports, settings and the shared books. Built once, by the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from agentrun.contract.exact_json import JsonObject
+from agentrun.decisions.facts import Problem, SchemaJudge
+from agentrun.engine.clock import Clock, Entropy
+from agentrun.engine.cluster_port import Cluster
+from agentrun.engine.dispatcher import Dispatcher
+from agentrun.engine.settings import SchedulerSettings
+from agentrun.engine.timers import Timers
+from agentrun.engine.tool_catalogue import ToolCatalogue
+from agentrun.ledger.port import SchedulerLedger
+
+
+class EpochLostError(Exception):
+    """Another scheduler leads: this one must stop deciding."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A run as others of its namespace may refer to it."""
+
+    uid: str
+    root_uid: str
+    """The run whose idempotency it continues; its own uid where it continues none."""
+    ended: bool
+
+
+@dataclass(slots=True)
+class EngineServices:
+    """The engine's surroundings; ``epoch`` is set once the lead is taken."""
+
+    cluster: Cluster
+    ledger: SchedulerLedger
+    clock: Clock
+    entropy: Entropy
+    judge: SchemaJudge
+    check_schema: Callable[[JsonObject], tuple[Problem, ...]]
+    settings: SchedulerSettings
+    dispatcher: Dispatcher
+    timers: Timers
+    tools: ToolCatalogue
+    find_run: Callable[[str, str], KnownRun | None]
+    """(namespace, name) to a run that is known."""
+    epoch: int = 0
+
+    def now(self) -> datetime:
+        """Return the present moment."""
+        return self.clock.now()

@@ -1,0 +1,38 @@
+"""What an operator may set about scheduling; every number here has a row in the documented table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from agentrun.contract.run import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """Settings of one scheduler."""
+
+    install: str = "agentrun"
+    consumer: str = "scheduler"
+    """Name in the reports' consumer group; the same after a restart."""
+    global_limit: int = 1000
+    """Attempts at once, over all namespaces."""
+    namespace_limit: int | None = None
+    """Attempts at once in one namespace; None: no limit of its own."""
+    namespace_shares: Mapping[str, int] = field(default_factory=dict)
+    """Relative weights of namespaces in the queue; 1 where nothing is said."""
+    reserved_slots: Mapping[Priority, int] = field(default_factory=dict)
+    """Slots of the global limit and of each pool kept free for a priority and those above it."""
+    pool_prefetch: int = 1
+    """Orders that may wait in a pool's streams for each announced slot, beside the one being worked on."""
+    coalesce: timedelta = timedelta(seconds=1)
+    """A state that lasts shorter than this is not written, unless it is terminal or an inbox."""
+    pool_poll: timedelta = timedelta(seconds=1)
+    report_block: timedelta = timedelta(milliseconds=250)
+    """How long one read waits for reports; a namespace that appears meanwhile is read from the next one on."""
+    reports_at_once: int = 256
+    parallel_turns: int = 64
+    parallel_writes: int = 32
+    finished_keep: timedelta = timedelta(days=30)
+    """How long the ledger remembers the outcome of a finished run."""

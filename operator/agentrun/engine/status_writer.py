@@ -1,0 +1,135 @@
+"""Writing to the cluster: guarded, coalesced, as few writes as the promises allow.
+
+A terminal state, an inbox and a write-ahead are written at once; a state that may pass quickly only when it has lasted.
+Reports are acknowledged after the cluster has what they said. One writer per run: the run's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
+from agentrun.engine.cluster_port import ConflictError, GoneError
+from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.services import EngineServices, EpochLostError
+
+
+class StatusWriter:
+    """Brings the cluster up to date with a run's memory."""
+
+    def __init__(self, services: EngineServices) -> None:
+        self._services = services
+        self._room = asyncio.Semaphore(services.settings.parallel_writes)
+
+    async def write_nodes(self, run: RunMemory, before_node: Callable[[NodeMemory], Awaitable[None]]) -> None:
+        """Write every status that is due, in parallel; the others get their time on the timers' heap.
+
+        ``before_node`` is awaited for each node that is written (it fills in what an inbox needs).
+        """
+        now = self._services.now()
+        due: list[NodeMemory] = []
+        for path in list(run.unwritten):
+            node = run.nodes[path]
+            if not node.needs_write:
+                del run.unwritten[path]
+                continue
+            if run.deleted:
+                del run.unwritten[path]
+                node.report_ids, spare = [], node.report_ids
+                run.spare_report_ids.extend(spare)
+                continue
+            at = self._due_at(node)
+            if at <= now:
+                due.append(node)
+            else:
+                self._services.timers.set(run.key, path, at)
+        if due:
+            await asyncio.gather(*(self._write_one(run, node, before_node) for node in due))
+        await self.acknowledge(run)
+
+    async def write_node_now(self, run: RunMemory, node: NodeMemory) -> None:
+        """Write one node's status whatever its state (write-ahead)."""
+        await self._store(run, node)
+
+    async def write_run(self, run: RunMemory) -> None:
+        """Write the run's status if the cluster has an older one."""
+        if run.deleted or run.stored_status is run.status:
+            return
+        status = run.status
+        try:
+            stored = await self._services.cluster.replace_status(run.run.model_copy(update={"status": status}))
+        except GoneError:
+            run.deleted = True
+            return
+        except ConflictError:
+            # The user changed the spec meanwhile: the watch brings the newer object, and the turn comes back.
+            raise
+        assert stored.kind == "AgentRun"  # noqa: S101 - narrows the union
+        run.run = stored
+        run.stored_status = status
+
+    async def acknowledge(self, run: RunMemory) -> None:
+        """Acknowledge reports that led to nothing that is still to be written."""
+        if run.spare_report_ids:
+            ids, run.spare_report_ids = run.spare_report_ids, []
+            await self._services.ledger.acknowledge_reports(run.namespace, ids)
+
+    def _due_at(self, node: NodeMemory) -> datetime:
+        status = node.status
+        if status.phase in TERMINAL_NODE_PHASES or status.phase in INBOX_PHASES:
+            return status.entered_at
+        return status.entered_at + self._services.settings.coalesce
+
+    async def _write_one(
+        self, run: RunMemory, node: NodeMemory, before_node: Callable[[NodeMemory], Awaitable[None]]
+    ) -> None:
+        async with self._room:
+            await before_node(node)
+            await self._store(run, node)
+        run.spare_report_ids.extend(node.report_ids)
+        node.report_ids = []
+        run.unwritten.pop(node.path, None)
+
+    async def _store(self, run: RunMemory, node: NodeMemory) -> None:
+        if node.stored is None:
+            raise RuntimeError(f"node {node.path} is written before it was created")
+        status = node.status
+        try:
+            stored = await self._services.cluster.replace_status(node.stored.model_copy(update={"status": status}))
+        except ConflictError:
+            fresh = await self._refetch(run, node)
+            self._refuse_newer_epoch(fresh)
+            stored = await self._services.cluster.replace_status(fresh.model_copy(update={"status": status}))
+        except GoneError:
+            if not run.deleted:
+                await self._create_again(run, node, status)
+            return
+        node.stored = _keep_status(stored, status)
+
+    async def _refetch(self, run: RunMemory, node: NodeMemory) -> AgentNode:
+        for found in await self._services.cluster.list_nodes(run.namespace, run.uid):
+            if found.metadata.name == node.name:
+                return found
+        raise GoneError(node.name)
+
+    def _refuse_newer_epoch(self, fresh: AgentNode) -> None:
+        if fresh.status is not None and fresh.status.epoch > self._services.epoch:
+            raise EpochLostError(f"node {fresh.metadata.name} was written under epoch {fresh.status.epoch}")
+
+    async def _create_again(self, run: RunMemory, node: NodeMemory, status: AgentNodeStatus) -> None:
+        # Somebody deleted the object of a live run: it is made again; orders that are out know it by its old uid.
+        if node.stored is None:
+            return
+        created = await self._services.cluster.create_node(node.stored.model_copy(update={"status": None}))
+        run.paths_by_uid[created.metadata.uid] = node.path
+        stored = await self._services.cluster.replace_status(created.model_copy(update={"status": status}))
+        node.stored = _keep_status(stored, status)
+
+
+def _keep_status(stored: object, status: AgentNodeStatus) -> AgentNode:
+    if not isinstance(stored, AgentNode):
+        raise TypeError("the cluster gave another kind back")
+    # The very object in memory, so that "has it been written" is an identity check.
+    return stored.model_copy(update={"status": status})
