@@ -1,0 +1,207 @@
+"""A cluster in memory behind the engine's cluster port, with the API server's rules that matter to the engine.
+
+Growing resource versions, optimistic concurrency on status, generations that follow the spec, owner references that are
+collected when their owner goes, watches that miss nothing. Beside the port it offers what a person does with kubectl:
+apply, change a spec, decide an approval, delete. It validates nothing: objects are the contract's models already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TypeVar, cast
+
+from agentrun.contract.approval import AgentApproval, AgentApprovalSpec, Decision
+from agentrun.contract.names import RUN_UID_LABEL
+from agentrun.contract.node import AgentNode
+from agentrun.contract.run import AgentRun, AgentRunSpec
+from agentrun.contract.tool import AgentTool
+from agentrun.engine.cluster_port import (
+    AlreadyExistsError,
+    ChangeKind,
+    ClusterChange,
+    ClusterObject,
+    ConflictError,
+    GoneError,
+)
+
+_Key = tuple[str, str, str]
+"""(kind, namespace, name)."""
+_Stored = TypeVar("_Stored", AgentTool, AgentRun, AgentNode, AgentApproval)
+
+
+class MemoryCluster:
+    """Objects in a dictionary, and everybody who watches them."""
+
+    def __init__(self, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
+        self._now = now
+        self._new_uid = new_uid
+        self._objects: dict[_Key, ClusterObject] = {}
+        self._by_run: dict[tuple[str, str], dict[_Key, None]] = {}
+        self._watchers: list[asyncio.Queue[ClusterChange]] = []
+        self._version = 0
+        self.writes_total = 0
+        """Creates, status writes and deletes so far, as an API server would count them."""
+
+    # --- the engine's port
+
+    async def watch(self) -> AsyncIterator[ClusterChange]:
+        """Give every existing object once, then every change, until the iterator is closed."""
+        changes: asyncio.Queue[ClusterChange] = asyncio.Queue()
+        for existing in self._objects.values():
+            changes.put_nowait(ClusterChange(ChangeKind.SEEN, existing))
+        self._watchers.append(changes)
+        try:
+            while True:
+                yield await changes.get()
+        finally:
+            self._watchers.remove(changes)
+
+    async def create_node(self, node: AgentNode) -> AgentNode:
+        """Create the node without its status."""
+        return self._create(node)
+
+    async def create_approval(self, approval: AgentApproval) -> AgentApproval:
+        """Create the approval without its status."""
+        return self._create(approval)
+
+    async def create_run(self, run: AgentRun) -> AgentRun:
+        """Create the run without its status."""
+        return self._create(run)
+
+    async def replace_status(self, changed: ClusterObject) -> ClusterObject:
+        """Store the status if the resourceVersion is the stored one's."""
+        stored = self._objects.get(_key(changed))
+        if stored is None or stored.metadata.uid != changed.metadata.uid:
+            raise GoneError(f"{changed.kind} {changed.metadata.name} does not exist")
+        if stored.metadata.resource_version != changed.metadata.resource_version:
+            raise ConflictError(f"{changed.kind} {changed.metadata.name} has changed since it was read")
+        return self._store(_copy(stored, status=changed.status))
+
+    async def delete(self, target: ClusterObject) -> None:
+        """Delete the object and what it owns; one that is gone is gone."""
+        self._delete(target)
+
+    async def list_nodes(self, namespace: str, run_uid: str) -> Sequence[AgentNode]:
+        """Return the nodes that carry this run uid."""
+        found = (self._objects[key] for key in self._by_run.get((namespace, run_uid), ()))
+        return [node for node in found if isinstance(node, AgentNode)]
+
+    # --- what a person does
+
+    def apply(self, wanted: _Stored) -> _Stored:
+        """Create the object, or give the existing one this spec (as ``kubectl apply`` does)."""
+        stored = self._objects.get(_key(wanted))
+        if stored is None:
+            return self._create(wanted)
+        if stored.spec == wanted.spec:
+            return stored
+        return cast(_Stored, self._store(_respec(stored, wanted.spec)))
+
+    def patch_run_spec(self, namespace: str, name: str, change: Callable[[AgentRunSpec], AgentRunSpec]) -> AgentRun:
+        """Change a run's spec."""
+        run = self.get_run(namespace, name)
+        return cast(AgentRun, self._store(_respec(run, change(run.spec))))
+
+    def patch_decision(self, namespace: str, name: str, decision: Decision) -> AgentApproval:
+        """Answer an approval, once: a second, different answer is a conflict."""
+        approval = self.get_approval(namespace, name)
+        if approval.spec.decision is not None and approval.spec.decision != decision:
+            raise ConflictError(f"AgentApproval {name} has been decided: {approval.spec.decision.verdict}")
+        return cast(AgentApproval, self._store(_respec(approval, AgentApprovalSpec(decision=decision))))
+
+    def delete_run(self, namespace: str, name: str) -> None:
+        """Delete a run and all it owns."""
+        self._delete(self.get_run(namespace, name))
+
+    def get_run(self, namespace: str, name: str) -> AgentRun:
+        """Return a run. Raises :class:`GoneError` when there is none of that name."""
+        return self._get(AgentRun, "AgentRun", namespace, name)
+
+    def get_approval(self, namespace: str, name: str) -> AgentApproval:
+        """Return an approval. Raises :class:`GoneError` when there is none of that name."""
+        return self._get(AgentApproval, "AgentApproval", namespace, name)
+
+    def nodes_of(self, namespace: str, run_uid: str) -> list[AgentNode]:
+        """Return the nodes of a run, in order of their creation."""
+        found = (self._objects[key] for key in self._by_run.get((namespace, run_uid), ()))
+        return [node for node in found if isinstance(node, AgentNode)]
+
+    def approvals_of(self, namespace: str, run_uid: str) -> list[AgentApproval]:
+        """Return the approvals of a run, in order of their creation."""
+        found = (self._objects[key] for key in self._by_run.get((namespace, run_uid), ()))
+        return [approval for approval in found if isinstance(approval, AgentApproval)]
+
+    def runs(self) -> list[AgentRun]:
+        """Return all runs, in order of their creation."""
+        return [found for found in self._objects.values() if isinstance(found, AgentRun)]
+
+    # --- storage
+
+    def _get(self, wanted: type[_Stored], kind: str, namespace: str, name: str) -> _Stored:
+        found = self._objects.get((kind, namespace, name))
+        if not isinstance(found, wanted):
+            raise GoneError(f"{kind} {namespace}/{name} does not exist")
+        return found
+
+    def _create(self, wanted: _Stored) -> _Stored:
+        existing = self._objects.get(_key(wanted))
+        if existing is not None:
+            raise AlreadyExistsError(existing)
+        meta = wanted.metadata.model_copy(
+            update={"uid": self._new_uid(), "generation": 1, "creation_timestamp": self._now()}
+        )
+        return cast(_Stored, self._store(_copy(wanted, metadata=meta, status=None)))
+
+    def _store(self, changed: ClusterObject) -> ClusterObject:
+        self._version += 1
+        self.writes_total += 1
+        meta = changed.metadata.model_copy(update={"resource_version": str(self._version)})
+        stored = _copy(changed, metadata=meta)
+        key = _key(stored)
+        self._objects[key] = stored
+        run_uid = meta.labels.get(RUN_UID_LABEL)
+        if run_uid:
+            self._by_run.setdefault((meta.namespace, run_uid), {})[key] = None
+        self._tell(ClusterChange(ChangeKind.SEEN, stored))
+        return stored
+
+    def _delete(self, target: ClusterObject) -> None:
+        key = _key(target)
+        stored = self._objects.get(key)
+        if stored is None or stored.metadata.uid != target.metadata.uid:
+            return
+        self.writes_total += 1
+        del self._objects[key]
+        run_uid = stored.metadata.labels.get(RUN_UID_LABEL)
+        if run_uid:
+            self._by_run[stored.metadata.namespace, run_uid].pop(key, None)
+        self._tell(ClusterChange(ChangeKind.GONE, stored))
+        for owned in list(self._owned_by(stored)):
+            self._delete(owned)
+
+    def _owned_by(self, owner: ClusterObject) -> Iterator[ClusterObject]:
+        for key in self._by_run.get((owner.metadata.namespace, owner.metadata.uid), {}):
+            owned = self._objects[key]
+            if any(reference.uid == owner.metadata.uid for reference in owned.metadata.owner_references):
+                yield owned
+
+    def _tell(self, change: ClusterChange) -> None:
+        for watcher in self._watchers:
+            watcher.put_nowait(change)
+
+
+def _key(found: ClusterObject) -> _Key:
+    return found.kind, found.metadata.namespace, found.metadata.name
+
+
+def _copy(found: ClusterObject, **changes: object) -> ClusterObject:
+    return found.model_copy(update=changes)
+
+
+def _respec(found: ClusterObject, spec: object) -> ClusterObject:
+    if found.spec == spec:
+        return found
+    meta = found.metadata.model_copy(update={"generation": found.metadata.generation + 1})
+    return _copy(found, metadata=meta, spec=spec)
