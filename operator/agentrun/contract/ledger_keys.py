@@ -1,8 +1,8 @@
 """The ledger's key catalogue: every key's name, type, lifetime and owner, in one place.
 
-All keys start with ``<install>:<namespace>:`` so that tenants can be separated by ACL patterns; keys of the install as
-a whole stand under the pseudo namespace ``_``. Lengths are bounded because names are (DNS labels) and everything else is
-hashed.
+All keys start with ``<install>:<namespace>:`` so that tenants can be separated by ACL patterns; keys of the install
+as a whole stand under the pseudo namespace ``_``. Lengths are bounded because names are (DNS labels) and everything
+else is hashed.
 
 | key | type | lifetime | written by |
 |---|---|---|---|
@@ -16,7 +16,8 @@ hashed.
 | ``<ns>:waiters:<key>`` | list: nodes that wait for the record, in order | with the record | both |
 | ``<ns>:queue:<pool>:<tool>:<priority>`` | stream of orders | entries go with acknowledge or withdraw | both |
 | ``<ns>:queues:<pool>`` | set: names of the pool's streams | for ever | scheduler |
-| ``<ns>:delivered:<stream>`` | hash: deliveries by entry id | with the entry | worker |
+| ``<ns>:bell:<pool>`` | list: rung for each order sent, bounded | until it is heard | both |
+| ``<ns>:claims`` | sorted set: nodes with a claim, by the end of its lease | with the claim | both |
 | ``<ns>:rate:<tool>`` | string: GCRA theoretical arrival time | one period past it | worker |
 | ``<ns>:tool:<digest>`` | string: definition as JSON | refreshed at use, 30 d | scheduler |
 | ``<ns>:workers:<pool>`` | hash: live workers by identity | heartbeats | worker |
@@ -102,6 +103,15 @@ class LedgerKeys:
     def queues(self, pool: str) -> str:
         """The streams of a pool."""
         return self._key("queues", pool)
+
+    def bell(self, pool: str) -> str:
+        """What a pool's idle workers listen to."""
+        return self._key("bell", pool)
+
+    @property
+    def claims(self) -> str:
+        """Nodes with a claim, by the end of its lease."""
+        return self._key("claims")
 
     def rate(self, tool: str) -> str:
         """The rate limiter of a tool."""

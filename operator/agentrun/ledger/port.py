@@ -17,7 +17,7 @@ from typing import Protocol
 
 from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.failures import Effect
-from agentrun.contract.orders import Amount, AttemptOutcome, Order, OrderKind, Report
+from agentrun.contract.orders import Amount, AttemptOutcome, Order, Report
 from agentrun.contract.run import Priority
 
 
@@ -416,7 +416,7 @@ class SchedulerLedger(Protocol):
         ...
 
     async def abandon_recovery(self, namespace: str, node_uid: str, seq: int) -> bool:
-        """End a recovery that nobody carried out in time: its record becomes UNKNOWN, its order stale, late commits fenced.
+        """End a recovery that nobody carried out in time: record UNKNOWN, order stale, late commits fenced.
 
         False: the recovery had ended already, read its report.
         """

@@ -1,0 +1,40 @@
+"""The ledger on Redis 7 or Valkey 8 and later, standalone or under Sentinel: both halves over one connection pool."""
+
+from __future__ import annotations
+
+from agentrun.ledger.port import LedgerUnavailableError
+from agentrun.ledger.redis_connection import LedgerSettings, RedisConnection
+from agentrun.ledger.redis_scheduler_side import RedisSchedulerSide
+from agentrun.ledger.redis_worker_side import RedisWorkerSide
+
+
+class RedisLedger(RedisWorkerSide, RedisSchedulerSide):
+    """What both planes may do, as Lua steps on one server."""
+
+    def __init__(self, connection: RedisConnection) -> None:
+        RedisWorkerSide.__init__(self, connection)
+        RedisSchedulerSide.__init__(self, connection)
+
+    @classmethod
+    def connect(cls, url: str, settings: LedgerSettings | None = None) -> RedisLedger:
+        """Return the ledger at ``redis://`` or ``rediss://`` or ``unix://``; nothing is sent yet."""
+        return cls(RedisConnection(url, settings or LedgerSettings()))
+
+    async def find_faults(self) -> tuple[str, ...]:
+        """Return what about the server's configuration endangers the ledger, each with its remedy."""
+        client = self._connection.client
+        try:
+            found = await client.config_get("maxmemory-policy", "appendonly", "appendfsync")
+        except Exception as error:
+            raise LedgerUnavailableError(f"CONFIG GET failed: {error}") from error
+        faults: list[str] = []
+        policy = found.get("maxmemory-policy", "noeviction")
+        if policy != "noeviction":
+            faults.append(f"maxmemory-policy is {policy}, so records may vanish: set it to noeviction")
+        if found.get("appendonly") != "yes" or found.get("appendfsync") != "always":
+            faults.append("claims are not on disk when they are answered: set appendonly yes and appendfsync always")
+        return tuple(faults)
+
+    async def close(self) -> None:
+        """Give connections back."""
+        await self._connection.close()
