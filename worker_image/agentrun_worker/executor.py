@@ -45,5 +45,5 @@ class Executor(Protocol):
     """Makes one call."""
 
     async def execute(self, call: ToolCall) -> AttemptOutcome:
-        """Make the call within its deadline and tell effect, class, result, usage. Never raises for a tool's failure."""
+        """Make the call within its deadline; tell effect, class, result, usage. Never raises for a tool's failure."""
         ...

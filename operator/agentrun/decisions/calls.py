@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import hashlib
 from dataclasses import dataclass
 
 from agentrun.contract.defaults import PARAMS_MAX_BYTES
@@ -51,7 +51,7 @@ def build_call(facts: NodeFacts, names: IdempotencyScopeNames, ref: ToolRef) -> 
     scope, key = build_record_key(facts, names, params_digest=digest, own_key=own_key)
     identity = f"{names.node_uid}/{key}/{digest}"
     return CallStatus(
-        request_id=f"{ref.name}-{uuid.uuid5(uuid.NAMESPACE_OID, identity)}",
+        request_id=f"{ref.name[:80]}-{_uuid_of(identity)}",
         tool=ref,
         params=params,
         params_digest=digest,
@@ -59,6 +59,12 @@ def build_call(facts: NodeFacts, names: IdempotencyScopeNames, ref: ToolRef) -> 
         scope=scope,
         hold_micros=tool.cost.per_call if tool.cost else 0,
     )
+
+
+def _uuid_of(identity: str) -> str:
+    """Return a UUID made of the text's hash (RFC 9562, version 8): the same text gives the same one."""
+    digits = hashlib.sha256(identity.encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"
 
 
 def _resolve_params(facts: NodeFacts) -> JsonObject:

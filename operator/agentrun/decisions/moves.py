@@ -36,8 +36,8 @@ class Move:
     to: NodePhase
     reason: str
     message: str = ""
-    changes: Mapping[str, object] = field(default=NO_CHANGES)
-    actor: Actor = Actor()
+    changes: Mapping[str, object] = field(default_factory=lambda: NO_CHANGES)
+    actor: Actor = field(default_factory=Actor)
 
 
 @dataclass(frozen=True, slots=True)

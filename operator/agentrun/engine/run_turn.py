@@ -12,6 +12,7 @@ from typing import assert_never
 from agentrun.contract.approval import AgentApproval
 from agentrun.contract.defaults import HEARTBEAT_SILENCE
 from agentrun.contract.failures import Reason
+from agentrun.contract.model_base import MicrosInt
 from agentrun.contract.node import TERMINAL_NODE_PHASES, CallStatus, NodePhase, ToolRef
 from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, AgentRunStatus, NodeType, RunPhase, Spent
@@ -325,7 +326,7 @@ class RunTurn:
         now = services.now()
         counters = await services.ledger.find_counters(run.namespace, run.uid)
         spent = Spent(
-            cost=counters.settled.micros, tokens=counters.settled.tokens, model_calls=counters.settled.model_calls
+            cost=MicrosInt(counters.settled.micros), tokens=counters.settled.tokens, model_calls=counters.settled.model_calls
         )
         run.status = run.status.model_copy(
             update={
