@@ -104,6 +104,10 @@ class MemoryCluster:
         run = self.get_run(namespace, name)
         return cast(AgentRun, self._store(_respec(run, change(run.spec))))
 
+    def touch_run(self, namespace: str, name: str) -> None:
+        """Have every watcher look at a run again."""
+        self._tell(ClusterChange(ChangeKind.SEEN, self.get_run(namespace, name)))
+
     def patch_decision(self, namespace: str, name: str, decision: Decision) -> AgentApproval:
         """Answer an approval, once: a second, different answer is a conflict."""
         approval = self.get_approval(namespace, name)

@@ -1,0 +1,179 @@
+"""``agentrun local run``: executes manifests on this machine, with everything but Kubernetes being real."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from agentrun.cli.exit_codes import ExitCode, exit_code_of
+from agentrun.cli.overrides import OverrideRefusedError, build_override
+from agentrun.cli.questions import Approve, FixedAnswers, TerminalAnswers
+from agentrun.cli.terminal import errors, is_terminal, output
+from agentrun.cli.tree_printer import LinePrinter, LiveTree, print_summary
+from agentrun.contract.exact_json import JsonObject, canonical_json
+from agentrun.contract.run import RunPhase
+from agentrun.ledger.port import LedgerFormatError, LedgerUnavailableError
+from agentrun.local.embedded_ledger import NoLedgerServerError
+from agentrun.local.local_run import Answer, LocalOutcome, LocalRun, LocalSetup
+from agentrun.local.manifests import Manifests, ManifestsRefusedError, find_problems, load_manifests
+from agentrun.schemas.validator import SchemaValidator
+from agentrun.telemetry.log_setup import LogLevel, set_up_logs
+
+EXAMPLES = """Examples:
+
+  agentrun local run hello.yaml
+  agentrun local run tools.yaml run.yaml --set inputs.day=monday --approve yes
+  agentrun local run examples/chain --output json
+"""
+
+
+def run(
+    files: Annotated[list[str], Parameter(help="Manifest files, folders of them, or - for standard input.")],
+    /,
+    *,
+    set_: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--set",
+            negative="",
+            help="Change a run's spec: path=value, such as inputs.day=monday. May be repeated.",
+        ),
+    ] = None,
+    approve: Annotated[
+        Approve,
+        Parameter(help="Who answers approvals: ask (without a terminal: yes, and it says so), yes or no."),
+    ] = Approve.ASK,
+    redis: Annotated[
+        str | None, Parameter(help="Use this Redis or Valkey instead of one started for the run, such as redis://host.")
+    ] = None,
+    workers: Annotated[int, Parameter(help="Calls at once, for each worker pool.")] = 8,
+    output: Annotated[
+        Literal["tree", "json"], Parameter(name=["--output", "-o"], help="tree for people, json for scripts.")
+    ] = "tree",
+    log_level: Annotated[LogLevel, Parameter(help="What is logged to standard error.")] = LogLevel.ERROR,
+) -> int:
+    """Run manifests on this machine: the same decisions, ledger and worker as on a cluster, no Kubernetes.
+
+    A tool's own Python file is found beside its manifest. Secrets are read from environment variables
+    SECRET_<NAME>_<KEY>. Ctrl-C cancels the run and waits for its end; a second one stops at once.
+
+    Exit codes: 0 Succeeded, 1 Failed or Dead, 2 manifests or arguments cannot be used, 3 Rejected, 4 waits for a
+    human and nobody answers, 5 Cancelled, 6 no ledger server, 130 interrupted.
+    """
+    set_up_logs(log_level)
+    if workers < 1:
+        errors().print(f"--workers {workers}: at least 1 is needed", markup=False)
+        return ExitCode.USAGE
+    try:
+        manifests = load_manifests(files, sys.stdin.buffer.read, build_override(set_ or []))
+    except OverrideRefusedError as error:
+        errors().print(str(error), markup=False)
+        return ExitCode.USAGE
+    except ManifestsRefusedError as error:
+        for problem in error.problems:
+            errors().print(str(problem), markup=False)
+        return ExitCode.USAGE
+    if not _is_usable(manifests):
+        return ExitCode.USAGE
+    try:
+        return asyncio.run(_execute(manifests, approve, redis, workers, as_json=output == "json"))
+    except (NoLedgerServerError, LedgerUnavailableError, LedgerFormatError) as error:
+        errors().print(str(error), markup=False)
+        return ExitCode.UNAVAILABLE
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+
+
+def _is_usable(manifests: Manifests) -> bool:
+    problems = find_problems(manifests, SchemaValidator())
+    for problem in problems:
+        errors().print(str(problem), markup=False)
+    if not problems and not manifests.runs:
+        errors().print("the files hold no AgentRun: name the file of the run as well", markup=False)
+        return False
+    return not problems
+
+
+async def _execute(
+    manifests: Manifests, approve: Approve, redis_url: str | None, slots: int, *, as_json: bool
+) -> ExitCode:
+    live = is_terminal() and not as_json
+    console = errors() if as_json else output()
+    printer = LiveTree(console, lambda: datetime.now(UTC)) if live else LinePrinter(console)
+
+    @contextmanager
+    def quiet() -> Iterator[None]:
+        printer.pause()
+        try:
+            yield
+        finally:
+            printer.resume()
+
+    answer: Answer = FixedAnswers(
+        console,
+        agree=approve is not Approve.NO,
+        why="answered by --approve" if approve is not Approve.ASK else "no terminal, so it answers itself",
+    )
+    if live and approve is Approve.ASK:
+        answer = TerminalAnswers(console, quiet)
+    local = LocalRun(
+        LocalSetup(
+            tools=manifests.tools,
+            runs=manifests.runs,
+            import_paths=[*manifests.folders, Path.cwd()],
+            answer=answer,
+            observe=printer.show,
+            redis_url=redis_url,
+            slots=slots,
+        )
+    )
+    interrupts = 0
+
+    def interrupt() -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts == 1:
+            errors().print("\ncancelling; press Ctrl-C again to stop at once")
+            local.cancel()
+        else:
+            executing.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    with printer:
+        executing = asyncio.ensure_future(local.execute())
+        try:
+            outcome = await executing
+        except asyncio.CancelledError:
+            return ExitCode.INTERRUPTED
+    return _report(outcome, as_json=as_json, interrupted=interrupts > 0)
+
+
+def _report(outcome: LocalOutcome, *, as_json: bool, interrupted: bool) -> ExitCode:
+    if as_json:
+        _print_json(outcome)
+    else:
+        for found in outcome.runs:
+            nodes = [node for node in outcome.nodes if node.spec.run.uid == found.metadata.uid]
+            print_summary(output(), found, nodes, datetime.now(UTC))
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    return exit_code_of([found.status.phase if found.status else RunPhase.PENDING for found in outcome.runs])
+
+
+def _print_json(outcome: LocalOutcome) -> None:
+    found: JsonObject = {
+        "runs": [run.to_wire() for run in outcome.runs],
+        "nodes": [node.to_wire() for node in outcome.nodes],
+        "approvals": [approval.to_wire() for approval in outcome.approvals],
+    }
+    # The exact writer: numbers of the user's own stay what they are.
+    sys.stdout.write(canonical_json(found) + "\n")

@@ -1,0 +1,37 @@
+"""The command line's entry: ``agentrun``, and ``kubectl agentrun`` as a plugin."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as version_of
+
+from cyclopts import App, CycloptsError
+
+from agentrun.cli import init, local_run, validate, version
+from agentrun.cli.exit_codes import ExitCode
+
+_HELP = """Run agent work as execution trees, with every side effect behind a gate.
+
+Begin with `agentrun init`, then `agentrun local run hello.yaml`.
+"""
+
+
+def build_app() -> App:
+    """Return the command line with all its verbs."""
+    app = App(name="agentrun", help=_HELP, version=version_of("agentrun-operator"), help_format="plaintext")
+    local = App(name="local", help="Run manifests on this machine, without Kubernetes.", help_format="plaintext")
+    local.command(local_run.run, name="run", help_epilogue=local_run.EXAMPLES)
+    app.command(local)
+    app.command(validate.validate, name="validate", help_epilogue=validate.EXAMPLES)
+    app.command(init.init, name="init", help_epilogue=init.EXAMPLES)
+    app.command(version.version, name="version", help_epilogue=version.EXAMPLES)
+    return app
+
+
+def main() -> None:
+    """Run the command line and end with its exit code; wrong arguments end with 2, as everywhere."""
+    try:
+        code = build_app()(exit_on_error=False, result_action="return_value")
+    except CycloptsError:
+        sys.exit(ExitCode.USAGE)
+    sys.exit(int(code) if isinstance(code, int) else ExitCode.OK)

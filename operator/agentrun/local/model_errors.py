@@ -1,0 +1,143 @@
+"""Explaining what pydantic found: field, what is wrong with which value, and how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from agentrun.contract.model_base import cut_text
+from agentrun.local.yaml_documents import FieldPath
+
+_SHOWN = 80
+
+
+def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[FieldPath, str, str]]:
+    """Give (path, message, remedy) for each error, each place once."""
+    seen: set[tuple[FieldPath, str]] = set()
+    for found in error.errors(include_url=False):
+        path = _path_of(found)
+        message, remedy = _explain(found, path, model)
+        if (path, message) not in seen:
+            seen.add((path, message))
+            yield path, message, remedy
+
+
+def _path_of(found: ErrorDetails) -> FieldPath:
+    path = tuple(part for part in found["loc"] if part != "[key]")
+    if found["type"] == "missing":
+        return path
+    return path
+
+
+def _explain(found: ErrorDetails, path: FieldPath, model: type[BaseModel]) -> tuple[str, str]:
+    kind, value = found["type"], found.get("input")
+    context: dict[str, Any] = found.get("ctx") or {}
+    match kind:
+        case "extra_forbidden":
+            known = _fields_at(model, path[:-1])
+            name = str(path[-1])
+            near = difflib.get_close_matches(name, known, 1, 0.6)
+            remedy = f"did you mean {near[0]}?" if near else f"remove it; known are {', '.join(sorted(known))}"
+            return f"there is no field {name} here", remedy
+        case "missing":
+            return "is missing", "add the field"
+        case "enum" | "literal_error":
+            return f"is {_show(value)}", f"write {context.get('expected', 'one of the allowed values')}"
+        case "string_pattern_mismatch":
+            return f"is {_show(value)}", _pattern_remedy(str(context.get("pattern", "")))
+        case "string_too_long" | "string_too_short" | "too_long" | "too_short":
+            return f"is {_show(value)}: {_lower(found['msg'])}", "bring it within the bound"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return f"is {_show(value)}, which is no whole number", "write the number without quotes"
+        case "bool_type" | "bool_parsing":
+            return f"is {_show(value)}, which is neither true nor false", "write true or false without quotes"
+        case "string_type":
+            return f"is {_show(value)}, which is no text", "put quotes around it"
+        case "tuple_type" | "list_type":
+            return f"is {_show(value)}, which is no list", "write a list"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return f"is {_show(value)}, which is no object", "write fields below it"
+        case "value_error":
+            said = str(context.get("error", found["msg"]))
+            message, _, remedy = said.partition(": ")
+            return (message, remedy) if remedy else (said, "")
+        case _:
+            return f"is {_show(value)}: {_lower(found['msg'])}", "correct the value"
+
+
+def _pattern_remedy(pattern: str) -> str:
+    if pattern.startswith("^[a-z]([a-z0-9-]"):
+        return "use lower-case letters, digits and dashes, beginning with a letter, at most 63"
+    if pattern.startswith("^[a-z0-9]([a-z0-9.-]"):
+        return "use lower-case letters, digits, dashes and dots (a DNS name)"
+    if pattern.startswith("^https?://"):
+        return "begin with http:// or https://"
+    if pattern.endswith(":[A-Za-z_][A-Za-z0-9_]*$"):
+        return "write package.module:function"
+    return f"match {pattern}"
+
+
+def _fields_at(model: type[BaseModel], path: FieldPath) -> list[str]:
+    current: Any = model
+    for part in path:
+        current = _inner(current, part)
+        if current is None:
+            return []
+    found = _model_in(current)
+    return [info.alias or name for name, info in found.model_fields.items()] if found else []
+
+
+def _inner(annotation: Any, part: str | int) -> Any:
+    found = _model_in(annotation)
+    if found is not None and isinstance(part, str):
+        for name, info in found.model_fields.items():
+            if part in (name, info.alias):
+                return info.annotation
+        return None
+    for candidate in _flatten(annotation):
+        arguments = get_args(candidate)
+        if isinstance(part, int) and get_origin(candidate) in (tuple, list) and arguments:
+            return arguments[0]
+        if isinstance(part, str) and get_origin(candidate) is dict and len(arguments) == 2:
+            return arguments[1]
+    return None
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    for candidate in _flatten(annotation):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _flatten(annotation: Any) -> Iterator[Any]:
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        for argument in get_args(annotation):
+            yield from _flatten(argument)
+    elif hasattr(annotation, "__metadata__"):
+        yield from _flatten(annotation.__origin__)
+    else:
+        yield annotation
+
+
+def _show(value: object) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return cut_text(text, _SHOWN)
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
