@@ -66,7 +66,8 @@ def decide_run(view: RunView) -> RunDecision:
         return RunDecision(RunPhase.SUSPENDED, Reason.SUSPENDED, said)
     inboxes = sum(view.counts.get(phase, 0) for phase in INBOX_PHASES) + view.suspending
     if inboxes and not active:
-        return RunDecision(RunPhase.SUSPENDED, Reason.WAITING_FOR_HUMANS, f"{inboxes} nodes wait for a human")
+        said = "1 node waits for a human" if inboxes == 1 else f"{inboxes} nodes wait for a human"
+        return RunDecision(RunPhase.SUSPENDED, Reason.WAITING_FOR_HUMANS, said)
     return RunDecision(RunPhase.RUNNING, Reason.ADMITTED)
 
 
