@@ -13,16 +13,16 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from agentrun.cli.exit_codes import ExitCode, exit_code_of
+from agentrun.cli.exit_codes import ExitCode
+from agentrun.cli.outcome_report import report_outcome
 from agentrun.cli.overrides import OverrideRefusedError, build_override
 from agentrun.cli.questions import Approve, FixedAnswers, TerminalAnswers
+from agentrun.cli.scenario import run_scenario
 from agentrun.cli.terminal import errors, is_terminal, output
-from agentrun.cli.tree_printer import LinePrinter, LiveTree, print_summary
-from agentrun.contract.exact_json import JsonObject, canonical_json
-from agentrun.contract.run import RunPhase
+from agentrun.cli.tree_printer import LinePrinter, LiveTree
 from agentrun.ledger.port import LedgerFormatError, LedgerUnavailableError
 from agentrun.local.embedded_ledger import NoLedgerServerError
-from agentrun.local.local_run import Answer, LocalOutcome, LocalRun, LocalSetup
+from agentrun.local.local_run import Answer, LocalRun, LocalSetup
 from agentrun.local.manifests import Manifests, ManifestsRefusedError, find_problems, load_manifests
 from agentrun.schemas.validator import SchemaValidator
 from agentrun.telemetry.log_setup import LogLevel, set_up_logs
@@ -31,6 +31,7 @@ EXAMPLES = """Examples:
 
   agentrun local run hello.yaml
   agentrun local run tools.yaml run.yaml --set inputs.day=monday --approve yes
+  agentrun local run tools.yaml run.yaml --script happy-path.yaml
   agentrun local run examples/chain --output json
 """
 
@@ -47,6 +48,11 @@ def run(
             help="Change a run's spec: path=value, such as inputs.day=monday. May be repeated.",
         ),
     ] = None,
+    script: Annotated[
+        Path | None,
+        Parameter(help="Answer tools and people from this file, on virtual time: a scenario test."),
+    ] = None,
+    seed: Annotated[int | None, Parameter(help="With --script: another chance than the script's own seed.")] = None,
     approve: Annotated[
         Approve,
         Parameter(help="Who answers approvals: ask (without a terminal: yes, and it says so), yes or no."),
@@ -65,8 +71,9 @@ def run(
     A tool's own Python file is found beside its manifest. Secrets are read from environment variables
     SECRET_<NAME>_<KEY>. Ctrl-C cancels the run and waits for its end; a second one stops at once.
 
-    Exit codes: 0 Succeeded, 1 Failed or Dead, 2 manifests or arguments cannot be used, 3 Rejected, 4 waits for a
-    human and nobody answers, 5 Cancelled, 6 no ledger server, 130 interrupted.
+    Exit codes: 0 Succeeded (with a script that expects something: it came true), 1 Failed or Dead, 2 manifests or
+    arguments cannot be used, 3 Rejected, 4 waits for a human and nobody answers, 5 Cancelled, 6 no ledger server,
+    130 interrupted.
     """
     set_up_logs(log_level)
     if workers < 1:
@@ -83,6 +90,8 @@ def run(
         return ExitCode.USAGE
     if not _is_usable(manifests):
         return ExitCode.USAGE
+    if script is not None:
+        return run_scenario(manifests, script, seed, as_json=output == "json")
     try:
         return asyncio.run(_execute(manifests, approve, redis, workers, as_json=output == "json"))
     except (NoLedgerServerError, LedgerUnavailableError, LedgerFormatError) as error:
@@ -154,26 +163,5 @@ async def _execute(
             outcome = await executing
         except asyncio.CancelledError:
             return ExitCode.INTERRUPTED
-    return _report(outcome, as_json=as_json, interrupted=interrupts > 0)
-
-
-def _report(outcome: LocalOutcome, *, as_json: bool, interrupted: bool) -> ExitCode:
-    if as_json:
-        _print_json(outcome)
-    else:
-        for found in outcome.runs:
-            nodes = [node for node in outcome.nodes if node.spec.run.uid == found.metadata.uid]
-            print_summary(output(), found, nodes, datetime.now(UTC))
-    if interrupted:
-        return ExitCode.INTERRUPTED
-    return exit_code_of([found.status.phase if found.status else RunPhase.PENDING for found in outcome.runs])
-
-
-def _print_json(outcome: LocalOutcome) -> None:
-    found: JsonObject = {
-        "runs": [run.to_wire() for run in outcome.runs],
-        "nodes": [node.to_wire() for node in outcome.nodes],
-        "approvals": [approval.to_wire() for approval in outcome.approvals],
-    }
-    # The exact writer: numbers of the user's own stay what they are.
-    sys.stdout.write(canonical_json(found) + "\n")
+    code = report_outcome(outcome, datetime.now(UTC), as_json=as_json)
+    return ExitCode.INTERRUPTED if interrupts else code

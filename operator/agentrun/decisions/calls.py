@@ -40,7 +40,8 @@ def build_call(facts: NodeFacts, names: IdempotencyScopeNames, ref: ToolRef) -> 
     size = len(canonical_json(params).encode())
     if size > PARAMS_MAX_BYTES:
         return CallRefused(
-            Reason.PARAMS_TOO_LARGE, f"params have {size} bytes, at most {PARAMS_MAX_BYTES} are allowed: pass a reference"
+            Reason.PARAMS_TOO_LARGE,
+            f"params have {size} bytes, at most {PARAMS_MAX_BYTES} are allowed: pass a reference",
         )
     if tool.params is not None:
         problems = facts.judge(tool.params.schema_, params)

@@ -44,9 +44,7 @@ def decide_failed(facts: NodeFacts) -> Move:
         return _quarantined(facts, failure, Reason.TOOL_FAILED)
     # Repeating is allowed when nothing happened, or when the tool says that a repetition is harmless.
     harmless = facts.tool is not None and facts.tool.side_effect is not SideEffect.ONCE
-    retryable = failure.failure_class is FailureClass.RETRYABLE and (
-        failure.effect is Effect.NOT_EXECUTED or harmless
-    )
+    retryable = failure.failure_class is FailureClass.RETRYABLE and (failure.effect is Effect.NOT_EXECUTED or harmless)
     if retryable:
         due = _next_due(facts, policy, failure)
         if due is not None:
@@ -120,9 +118,7 @@ def _skipped(failure: Failure) -> Move:
 
 
 def _quarantined(facts: NodeFacts, failure: Failure, reason: Reason, *, executed: bool = False) -> Move:
-    unknown = failure.effect is Effect.UNKNOWN and (
-        facts.tool is None or facts.tool.side_effect is SideEffect.ONCE
-    )
+    unknown = failure.effect is Effect.UNKNOWN and (facts.tool is None or facts.tool.side_effect is SideEffect.ONCE)
     return Move(
         NodePhase.QUARANTINED,
         reason,

@@ -194,7 +194,9 @@ def _expand(facts: NodeFacts) -> NodeDecision:
     if not isinstance(items, list):
         return _quarantine(facts, Reason.PARAMS_INVALID, f"fanOut.items is no list but {type(items).__name__}")
     if len(items) > fan_out.max_items:
-        return _fail(facts, Reason.TOO_MANY_ITEMS, f"fanOut.items has {len(items)} items, maxItems is {fan_out.max_items}")
+        return _fail(
+            facts, Reason.TOO_MANY_ITEMS, f"fanOut.items has {len(items)} items, maxItems is {fan_out.max_items}"
+        )
     return Expand(
         tuple(items),
         Move(NodePhase.EXPANDED, Reason.EXPANDED, f"{len(items)} instances", {"children": len(items)}),

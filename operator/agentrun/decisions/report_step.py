@@ -24,9 +24,7 @@ from agentrun.decisions.node_states import TRANSITIONS
 
 _HAND_BACK_PAUSE = timedelta(seconds=1)
 _RUNNING_FAILURES = next(
-    row.reasons
-    for row in TRANSITIONS
-    if (row.from_phase, row.to_phase) == (NodePhase.RUNNING, NodePhase.FAILED)
+    row.reasons for row in TRANSITIONS if (row.from_phase, row.to_phase) == (NodePhase.RUNNING, NodePhase.FAILED)
 )
 
 
@@ -189,9 +187,7 @@ def _committed(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]
     return steps
 
 
-def _ended(
-    reading: _Reading, status: AgentNodeStatus, outcome: AttemptOutcome, billed: dict[str, object]
-) -> Move:
+def _ended(reading: _Reading, status: AgentNodeStatus, outcome: AttemptOutcome, billed: dict[str, object]) -> Move:
     facts = reading.facts
     ending = facts.run.ending
     failure = outcome.failure
@@ -222,9 +218,7 @@ def _must_ask_first(facts: NodeFacts, status: AgentNodeStatus) -> bool:
     return paid and facts.tool.recovery is not None
 
 
-def _recovered(
-    reading: _Reading, status: AgentNodeStatus, outcome: AttemptOutcome, billed: dict[str, object]
-) -> Move:
+def _recovered(reading: _Reading, status: AgentNodeStatus, outcome: AttemptOutcome, billed: dict[str, object]) -> Move:
     facts, actor = reading.facts, reading.actor
     adopted = status.phase is NodePhase.RUNNING
     failure = outcome.failure
@@ -289,7 +283,9 @@ def _leave_queue(reading: _Reading, status: AgentNodeStatus) -> Move:
             return Move(NodePhase.READY, Reason.NEVER_CLAIMED, "claimed too late", {}, actor)
         case _:
             changes = {"waiting_for": f"Idempotency({report.holder})", "due_at": now + BUSY_RECHECK}
-            return Move(NodePhase.READY, Reason.HANDED_BACK, f"an equal call of {report.holder} is at work", changes, actor)
+            return Move(
+                NodePhase.READY, Reason.HANDED_BACK, f"an equal call of {report.holder} is at work", changes, actor
+            )
 
 
 def _duplicate(reading: _Reading, status: AgentNodeStatus) -> Move:

@@ -88,4 +88,3 @@ def _find_ending(view: RunView) -> Ending | None:
     if view.aborting:
         return Ending(RunPhase.FAILED, Reason.NODE_FAILED, f"node {view.aborting} is dead")
     return None
-

@@ -326,7 +326,9 @@ class RunTurn:
         now = services.now()
         counters = await services.ledger.find_counters(run.namespace, run.uid)
         spent = Spent(
-            cost=MicrosInt(counters.settled.micros), tokens=counters.settled.tokens, model_calls=counters.settled.model_calls
+            cost=MicrosInt(counters.settled.micros),
+            tokens=counters.settled.tokens,
+            model_calls=counters.settled.model_calls,
         )
         run.status = run.status.model_copy(
             update={

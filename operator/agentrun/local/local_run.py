@@ -32,12 +32,16 @@ from agentrun_worker.executor import Executor
 from agentrun_worker.http_executor import HttpExecutor
 from agentrun_worker.python_executor import PythonExecutor
 from agentrun_worker.secret_sources import EnvironmentSecrets
-from agentrun_worker.worker import Worker
+from agentrun_worker.worker import Worker, WorkerSettings
 
 Answer = Callable[[AgentApproval], Awaitable[Decision | None]]
 """Answers a question, or None: nobody does."""
 Observer = Callable[[ClusterChange], None]
 """Is told of every object that appears or changes."""
+
+
+_RESTART_PAUSE = 1.0
+"""Seconds until a worker that died is back."""
 
 
 async def nobody_answers(approval: AgentApproval) -> None:
@@ -61,12 +65,13 @@ class LocalSetup:
     """Calls at once, for each pool."""
     clock: Clock = field(default_factory=SystemClock)
     entropy: Entropy = field(default_factory=SystemEntropy)
-    executors: Mapping[ToolType, Executor] | None = None
-    """None: the worker's own executors."""
+    executors: Callable[[Callable[[], None]], Mapping[ToolType, Executor]] | None = None
+    """Makes a worker's executors, given what ends that worker as a crash would. None: the worker's own."""
     ledger: Ledger | None = None
     """None: Redis or Valkey."""
     settings: SchedulerSettings = field(default_factory=lambda: SchedulerSettings(coalesce=timedelta(0)))
     """Nothing is saved by coalescing in memory, and a reader sees every state."""
+    worker_settings: WorkerSettings = field(default_factory=WorkerSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class LocalRun:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: set[str] = set()
         self._started: list[tuple[str, str]] = []
+        self._crews: list[_Crew] = []
 
     @property
     def cluster(self) -> MemoryCluster:
@@ -100,6 +106,11 @@ class LocalRun:
         """Ask for every run to be cancelled; :meth:`execute` returns once they have ended."""
         for namespace, name in self._started:
             self._cluster.patch_run_spec(namespace, name, lambda spec: spec.model_copy(update={"cancel": True}))
+
+    def kill_workers(self) -> None:
+        """End every worker as a crash would; each is back after a moment, under its old name."""
+        for member in self._crews:
+            member.kill()
 
     async def execute(self) -> LocalOutcome:
         """Run everything to its end, or until only a human could go on and none does.
@@ -116,9 +127,9 @@ class LocalRun:
                 validator=SchemaValidator(),
                 settings=self._setup.settings,
             )
-            workers = [self._build_worker(namespace, pool, ledger) for namespace, pool in self._pools()]
             engine = asyncio.create_task(scheduler.run(), name="scheduler")
-            crew = [asyncio.create_task(worker.run(), name="worker") for worker in workers]
+            self._crews = [_Crew(self._setup, ledger, namespace, pool) for namespace, pool in self._pools()]
+            crew = [asyncio.create_task(member.run(), name="worker") for member in self._crews]
             watching = asyncio.create_task(self._watch_until_ended(), name="watch")
             try:
                 self._submit()
@@ -127,8 +138,8 @@ class LocalRun:
                     task.result()
             finally:
                 watching.cancel()
-                for worker in workers:
-                    worker.request_drain()
+                for member in self._crews:
+                    member.request_drain()
                 await asyncio.gather(*crew, return_exceptions=True)
                 scheduler.stop()
                 await asyncio.gather(engine, watching, *self._tasks, return_exceptions=True)
@@ -161,16 +172,6 @@ class LocalRun:
             for tool in self._setup.tools
         }
         return sorted(pools)
-
-    def _build_worker(self, namespace: str, pool: str, ledger: Ledger) -> Worker:
-        setup = self._setup
-        secrets = EnvironmentSecrets()
-        executors = setup.executors or {
-            ToolType.HTTP: HttpExecutor(secrets),
-            ToolType.PYTHON: PythonExecutor(setup.import_paths),
-        }
-        identity = WorkerIdentity(namespace, pool, f"local-{pool}", setup.entropy.token(), setup.slots)
-        return Worker(ledger, identity, executors, SchemaValidator(), new_token=setup.entropy.token)
 
     def _submit(self) -> None:
         for tool in self._setup.tools:
@@ -250,3 +251,56 @@ class LocalRun:
 
 def _has_ended(run: AgentRun) -> bool:
     return run.status is not None and run.status.phase in TERMINAL_RUN_PHASES
+
+
+class _Crew:
+    """One pool's worker, started again when it dies."""
+
+    def __init__(self, setup: LocalSetup, ledger: Ledger, namespace: str, pool: str) -> None:
+        self._setup = setup
+        self._ledger = ledger
+        self._namespace = namespace
+        self._pool = pool
+        self._worker: Worker | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._draining = False
+
+    def request_drain(self) -> None:
+        """Let the worker end in order."""
+        self._draining = True
+        if self._worker is not None:
+            self._worker.request_drain()
+
+    def kill(self) -> None:
+        """End the worker without any goodbye."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def run(self) -> None:
+        """Keep a worker at work until drained."""
+        while not self._draining:
+            self._worker = self._build()
+            self._running = asyncio.create_task(self._worker.run())
+            try:
+                await asyncio.wait((self._running,))
+            except asyncio.CancelledError:
+                self._running.cancel()
+                raise
+            if not self._running.cancelled():
+                self._running.result()
+            elif not self._draining:
+                await asyncio.sleep(_RESTART_PAUSE)
+
+    def _build(self) -> Worker:
+        setup = self._setup
+        executors: Mapping[ToolType, Executor]
+        if setup.executors is not None:
+            executors = setup.executors(self.kill)
+        else:
+            executors = {
+                ToolType.HTTP: HttpExecutor(EnvironmentSecrets()),
+                ToolType.PYTHON: PythonExecutor(setup.import_paths),
+            }
+        name = f"local-{self._pool}"
+        identity = WorkerIdentity(self._namespace, self._pool, name, setup.entropy.token(), setup.slots)
+        return Worker(self._ledger, identity, executors, SchemaValidator(), setup.worker_settings, setup.entropy.token)
