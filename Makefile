@@ -65,10 +65,12 @@ verify: setup ## Run every check: generate, format, lint, types, imports, unit t
 .PHONY: generate
 generate: setup ## Write the schemas in crds/ and in the chart anew from the models
 	@$(PY) -m agentrun.crdgen
+	@$(PY) -m agentrun.docgen
 
 .PHONY: check-generated
 check-generated: setup ## Fail if a generated file is not what its source says
 	@$(PY) -m agentrun.crdgen --check
+	@$(PY) -m agentrun.docgen --check
 
 .PHONY: format
 format: setup ## Format the Python files and order their imports

@@ -81,7 +81,7 @@ class Reason(StrEnum):
     ADDRESS_REFUSED = "AddressRefused"
     HTTP_STATUS = "HttpStatus"
     RATE_LIMITED = "RateLimited"
-    SECRET_MISSING = "SecretMissing"  # noqa: S105 - the name of a reason
+    SECRET_MISSING = "SecretMissing"
     TOOL_FAILED = "ToolFailed"
     TOOL_NOT_LOADABLE = "ToolNotLoadable"
     TOOL_CRASHED = "ToolCrashed"

@@ -161,7 +161,7 @@ class AgentNodeStatus(ContractModel):
     attempts_granted: int = 0
     """Attempts allowed by humans beyond the retry limit."""
     attempts_before: int = 0
-    """Attempts made before the last fresh start (release, re-drive, degradation): they do not count against the limit."""
+    """Attempts before the last fresh start (release, re-drive, degradation): they do not count against the limit."""
     seq: int = 0
     """Number of the last order sent out for this node."""
     recovering: bool = False

@@ -256,7 +256,10 @@ class Waits(ContractModel):
 
 
 class AgentRunSpec(ContractModel):
-    """What is to be executed. Immutable after admission except suspend, cancel, budget, priority, timeout, ttlAfterFinished."""
+    """What is to be executed.
+
+    Immutable after admission, except suspend, cancel, budget, priority, timeout, ttlAfterFinished.
+    """
 
     intent: MediumText
     session: Annotated[str, Field(min_length=1, max_length=253)] | None = None

@@ -9,7 +9,6 @@ from agentrun.contract.defaults import PARAMS_MAX_BYTES
 from agentrun.contract.exact_json import JsonObject, canonical_json, json_digest
 from agentrun.contract.failures import Reason
 from agentrun.contract.node import CallStatus, ToolRef
-from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.facts import NodeFacts
 from agentrun.decisions.idempotency_keys import IdempotencyScopeNames, build_record_key
 from agentrun.decisions.references import UnresolvedReferenceError, parse_template, resolve_template

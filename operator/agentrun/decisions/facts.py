@@ -15,7 +15,7 @@ from typing import Protocol
 from agentrun.contract.defaults import DEPENDENCY_WAIT, INBOX_WAIT, MAX_SUSPENDED, QUEUE_WAIT, RECOVERY_WAIT
 from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.node import AgentNodeSpec, AgentNodeStatus
-from agentrun.contract.run import AgentRunSpec, FailurePolicy, RunPhase, Waits
+from agentrun.contract.run import AgentRunSpec, RunPhase, Waits
 from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.conditions import TestScope
 from agentrun.decisions.join_rules import ChooserVerdict, JoinVerdict

@@ -1,4 +1,4 @@
-"""Moves: how a node's status changes from one state to the next, and the closed set of what a node's decision may be."""
+"""Moves: how a node's status changes from state to state, and the closed set of what a node's decision may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a node is tried, how long it may be at work, and what follows the last try: node's word, tool's, priority's."""
+"""How often a node is tried, how long it may be at work, what follows the last try: node's word, tool's, priority's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The conditions of a run, for people, ``kubectl wait``, GitOps tools and kstatus.
 
-``Complete`` is True in every terminal phase, so waiting for it never hangs on a failed run; ``Succeeded`` is the summary,
-Unknown while the run is active; ``Stalled`` is True exactly for Failed, Dead and Rejected (kstatus).
+``Complete`` is True in every terminal phase, so waiting for it never hangs on a failed run; ``Succeeded`` is the
+summary, Unknown while the run is active; ``Stalled`` is True exactly for Failed, Dead and Rejected (kstatus).
 """
 
 from __future__ import annotations

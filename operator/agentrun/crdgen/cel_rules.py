@@ -1,0 +1,97 @@
+"""CEL rules of the custom resources: what the models' own checks say, in the API server's language.
+
+By model name; a rule stands wherever its model does. Values without a type (``value``, ``result``) cannot be seen by
+CEL; about them the operator alone decides. ``${…}`` and graphs are never checked here.
+"""
+
+from __future__ import annotations
+
+from agentrun.contract.run import MUTABLE_SPEC_FIELDS, AgentRunSpec
+
+_UNSEEN = frozenset({"inputs"})
+"""Free-form fields: CEL would compare nothing of them. The operator compares digests."""
+
+
+def _rule(rule: str, message: str) -> dict[str, str]:
+    return {"rule": rule, "message": message}
+
+
+def _immutable_fields() -> list[dict[str, str]]:
+    admitted = "has(oldSelf.status) && has(oldSelf.status.admittedGeneration) && oldSelf.status.admittedGeneration > 0"
+    rules = []
+    for name, field in AgentRunSpec.model_fields.items():
+        alias = field.alias or name
+        if name in MUTABLE_SPEC_FIELDS or alias in _UNSEEN:
+            continue
+        same = (
+            f"has(self.spec.{alias}) == has(oldSelf.spec.{alias})"
+            f" && (!has(self.spec.{alias}) || self.spec.{alias} == oldSelf.spec.{alias})"
+        )
+        message = f"spec.{alias} is immutable once the run is admitted: create another run"
+        rules.append(_rule(f"!({admitted}) || ({same})", message))
+    return rules
+
+
+def _goes_with(field: str, kind: str) -> dict[str, str]:
+    kind_of = "(has(self.type) ? self.type : 'Task')"
+    return _rule(f"({kind_of} == '{kind}') == has(self.{field})", f"field {field} goes with type {kind} and needs it")
+
+
+_NODE_RULES = [
+    _goes_with("tool", "Task"),
+    _goes_with("condition", "Condition"),
+    _goes_with("approval", "Approval"),
+    _rule("!(has(self.priority) && has(self.priorityFrom))", "give priority or priorityFrom, not both"),
+]
+
+CEL_RULES: dict[str, list[dict[str, str]]] = {
+    "AgentRun": _immutable_fields(),
+    "RunNode": [*_NODE_RULES, _goes_with("fanOut", "FanOut")],
+    "InstanceNode": _NODE_RULES,
+    "Join": [
+        _rule(
+            "(has(self.rule) && self.rule == 'AtLeast') == has(self.count)",
+            "count is needed by rule AtLeast and goes with no other rule",
+        )
+    ],
+    "FanOut": [
+        _rule(
+            "has(self.node) != (has(self.nodes) && size(self.nodes) > 0)",
+            "needs either node (one task for each item) or nodes (a small graph for each item)",
+        ),
+        _rule(
+            "!has(self.result) || (has(self.nodes) && self.nodes.exists(n, n.name == self.result))",
+            "result must name one of nodes",
+        ),
+    ],
+    "AgentToolSpec": [
+        _rule("(self.type == 'http') == has(self.http)", "field http goes with type http and is needed by it"),
+        _rule("(self.type == 'python') == has(self.python)", "field python goes with type python and is needed by it"),
+    ],
+    "ApprovalRule": [
+        _rule(
+            "(has(self.required) && self.required == 'Always') || (has(self.when) && size(self.when) > 0)",
+            "needs required: Always, or at least one test under when",
+        ),
+        _rule(
+            "!has(self.when) || self.when.all(t, t.path.startsWith('params.'))",
+            "when may test params only",
+        ),
+    ],
+    "AgentNodeSpec": [_rule("self == oldSelf", "the spec of a node is immutable")],
+    "AgentApprovalSpec": [
+        _rule(
+            "!has(oldSelf.decision) || (has(self.decision) && self.decision == oldSelf.decision)",
+            "decision is set once",
+        )
+    ],
+    "Decision": [
+        _rule(
+            "!has(self.params) || self.verdict in ['Approve', 'Release', 'Redrive']",
+            "params go with verdict Approve, Release or Redrive",
+        ),
+        _rule(
+            "!has(self.effect) || self.effect != 'Unknown'", "effect must say what happened: NotExecuted or Executed"
+        ),
+    ],
+}
