@@ -11,6 +11,7 @@ import redis
 from hypothesis import HealthCheck, settings
 
 from support.ledger_server import DURABLE, IN_MEMORY, LedgerServer
+from support.transition_coverage import TransitionCoverage
 
 SEED_VARIABLE = "AGENTRUN_TEST_SEED"
 
@@ -23,7 +24,8 @@ _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") els
 settings.load_profile(_PROFILE)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(TransitionCoverage(config), "transition-coverage")
     # The first process of the run chooses; the worker processes of xdist inherit the variable, so all agree.
     chosen = 1 if os.environ.get("CI") else random.randrange(2**32)
     os.environ.setdefault(SEED_VARIABLE, str(chosen))

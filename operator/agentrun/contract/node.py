@@ -155,7 +155,7 @@ class AgentNodeStatus(ContractModel):
     entered_at: Timestamp
     """When the phase was entered."""
     pause_at_entry: Duration | None = None
-    """How long the run's clock had stood still when the phase was entered."""
+    """How long the run's clock had stood still when the phase was entered (Queued: when the wait in line began)."""
     attempt: int = 0
     """Number of the current or last attempt, from 1; an attempt is counted when a worker claims it."""
     attempts_granted: int = 0

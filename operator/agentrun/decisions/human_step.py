@@ -1,7 +1,7 @@
 """What a human's answer means for a node.
 
-Whether an answer may be applied at all is judged in ``approval_rules``; here it becomes a move, and, where the outcome of
-a call was in question, the answer that the idempotency record gets first.
+Whether an answer may be applied at all is judged in ``approval_rules``; here it becomes a move, and, where the outcome
+of a call was in question, the answer that the idempotency record gets first.
 """
 
 from __future__ import annotations

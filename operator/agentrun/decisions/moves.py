@@ -27,6 +27,7 @@ MESSAGE_LIMIT = 1024
 
 _WORKING = frozenset({NodePhase.RUNNING, NodePhase.TIMED_OUT, NodePhase.RETRY_WAIT})
 """States whose time counts against the priority's timeout."""
+_IN_LINE = frozenset({(NodePhase.READY, NodePhase.QUEUED), (NodePhase.QUEUED, NodePhase.READY)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,9 @@ def apply_move(
         "inbox": None,
         "recovering": False,
     }
+    if (status.phase, move.to) in _IN_LINE:
+        # The wait in line goes on, and so does the reckoning of how long the clock stood still in it.
+        changes["pause_at_entry"] = status.pause_at_entry
     if status.phase in _WORKING:
         changes["active"] = (status.active or timedelta()) + (now - status.entered_at)
     if move.to is NodePhase.READY and status.phase is not NodePhase.QUEUED:

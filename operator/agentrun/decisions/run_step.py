@@ -15,6 +15,8 @@ _ACTIVE = frozenset(
     {NodePhase.READY, NodePhase.QUEUED, NodePhase.RUNNING, NodePhase.TIMED_OUT, NodePhase.RETRY_WAIT, NodePhase.FAILED}
 )
 
+_ACTIVE_WHILE_HELD = _ACTIVE - {NodePhase.READY, NodePhase.RETRY_WAIT}
+
 
 @dataclass(frozen=True, slots=True)
 class RunView:
@@ -34,6 +36,8 @@ class RunView:
     """The first untolerated Dead node whose policy is Abort."""
     suspending: int = 0
     """Dead nodes whose policy is Suspend."""
+    held: bool = False
+    """An open approval pauses the whole run: nothing that is Ready goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def decide_run(view: RunView) -> RunDecision:
     if open_nodes == 0 and not view.suspending:
         done = Ending(RunPhase.SUCCEEDED, Reason.ALL_NODES_ENDED)
         return RunDecision(RunPhase.SUCCEEDED, Reason.ALL_NODES_ENDED, "", done)
-    active = sum(view.counts.get(phase, 0) for phase in _ACTIVE)
+    active = sum(view.counts.get(phase, 0) for phase in (_ACTIVE_WHILE_HELD if view.held else _ACTIVE))
     if view.spec.suspend:
         working = sum(view.counts.get(phase, 0) for phase in (NodePhase.QUEUED, NodePhase.RUNNING, NodePhase.TIMED_OUT))
         said = f"spec.suspend is true; {working} attempts are still ending" if working else "spec.suspend is true"

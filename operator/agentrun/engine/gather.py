@@ -75,6 +75,7 @@ def gather_view(run: RunMemory, now: datetime) -> RunView:
         limit_breaker=run.limit_breaker,
         aborting=run.aborting,
         suspending=run.suspending,
+        held=bool(run.held_by),
     )
 
 

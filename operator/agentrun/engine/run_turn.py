@@ -14,6 +14,7 @@ from agentrun.contract.defaults import HEARTBEAT_SILENCE
 from agentrun.contract.failures import Reason
 from agentrun.contract.model_base import MicrosInt
 from agentrun.contract.node import TERMINAL_NODE_PHASES, CallStatus, NodePhase, ToolRef
+from agentrun.contract.object_meta import ObjectMeta
 from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, AgentRunStatus, NodeType, RunPhase, Spent
 from agentrun.decisions.calls import CallRefused, build_call
@@ -88,7 +89,7 @@ class RunTurn:
             return
         seen = happened.run
         run.deleted = run.deleted or seen.metadata.deletion_timestamp is not None
-        if _is_older(seen, run.run):
+        if _is_older(seen.metadata, run.run.metadata):
             return
         run.run = seen
 
@@ -114,6 +115,9 @@ class RunTurn:
                     node.granted = True
                     run.touch(path)
             case ApprovalSeen(approval):
+                known = run.approvals.get(approval.metadata.name)
+                if known is not None and _is_older(approval.metadata, known.metadata):
+                    return
                 run.approvals[approval.metadata.name] = approval
                 await self._answer(run, approval)
             case ApprovalGone(approval):
@@ -421,9 +425,9 @@ def _inbox(run: RunMemory) -> list[str]:
     return [*waiting, *dead][:50]
 
 
-def _is_older(seen: AgentRun, known: AgentRun) -> bool:
+def _is_older(seen: ObjectMeta, known: ObjectMeta) -> bool:
     """Tell whether a watch event is older than what memory holds (numeric versions, as every real server has)."""
-    left, right = seen.metadata.resource_version, known.metadata.resource_version
+    left, right = seen.resource_version, known.resource_version
     return left.isdigit() and right.isdigit() and int(left) < int(right)
 
 

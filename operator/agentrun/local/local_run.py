@@ -218,10 +218,10 @@ class LocalRun:
             return
 
     def _all_stand_still(self) -> bool:
-        return all(
-            _has_ended(run) or self._waits_in_vain(run)
-            for run in (self._cluster.get_run(namespace, name) for namespace, name in self._started)
-        ) and bool(self._started)
+        there = {(run.metadata.namespace, run.metadata.name): run for run in self._cluster.runs()}
+        # A run that was deleted has ended for whoever watches it.
+        left = [there[key] for key in self._started if key in there]
+        return bool(self._started) and all(_has_ended(run) or self._waits_in_vain(run) for run in left)
 
     def _waits_in_vain(self, run: AgentRun) -> bool:
         if run.status is None or run.status.phase is not RunPhase.SUSPENDED or run.spec.suspend:

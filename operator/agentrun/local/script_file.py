@@ -149,7 +149,7 @@ def load_script(path: Path) -> Script:
     if len(documents) != 1:
         raise ScriptRefusedError(f"{path}:1: holds {len(documents)} documents; write one")
     try:
-        return Script.model_validate(_with_call_lists(documents[0].value))
+        return Script.model_validate(with_call_lists(documents[0].value))
     except ValidationError as error:
         lines = [
             f"{path}:{documents[0].line_of(where)}: {format_path(where) if where else 'script'}: {message}; {remedy}"
@@ -158,7 +158,7 @@ def load_script(path: Path) -> Script:
         raise ScriptRefusedError("\n".join(lines)) from error
 
 
-def _with_call_lists(value: JsonValue) -> JsonValue:
+def with_call_lists(value: JsonValue) -> JsonValue:
     """Accept the short form, in which a tool has a list of answers for all its calls."""
     given = value.get("tools") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(given, dict):
