@@ -140,7 +140,7 @@ nodes:
 CANCEL_TOOLS = """
 quick: {sideEffect: None}
 work: {timeout: 1h}
-fail: {sideEffect: None, retry: {limit: 5, backoff: {initial: 1h, max: 1h}}}
+fail: {sideEffect: None, retry: {limit: 5, backoff: {initial: 60s, max: 60s}}}
 """
 
 

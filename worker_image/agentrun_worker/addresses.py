@@ -8,7 +8,15 @@ from typing import TypeAlias
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _METADATA = frozenset(
-    ipaddress.ip_address(text) for text in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16")
+    ipaddress.ip_address(text)
+    for text in (
+        "169.254.169.254",
+        "fd00:ec2::254",  # AWS
+        "fd20:ce::254",  # Google Cloud
+        "168.63.129.16",  # Azure
+        "100.100.100.200",  # Alibaba Cloud
+        "192.0.0.192",  # Oracle Cloud
+    )
 )
 """Where clouds hand out credentials; refused whatever a tool allows."""
 _TRANSLATED = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.orders import AttemptOutcome
@@ -38,7 +38,9 @@ class ToolCall:
     send_before: float
     """On the running loop's clock: the send check. Past it nothing may be started (the claim may be another's)."""
     cancelled: asyncio.Event
-    """Set when the run was cancelled or the claim was lost: end as soon as possible and say the truth."""
+    """Set when the call may not go on (cancelled and out of grace, or claim lost): end at once and say the truth."""
+    stop_requested: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the run was cancelled: start nothing, and let what is under way end by itself; ``cancelled`` follows."""
 
 
 class Executor(Protocol):
@@ -46,4 +48,13 @@ class Executor(Protocol):
 
     async def execute(self, call: ToolCall) -> AttemptOutcome:
         """Make the call within its deadline; tell effect, class, result, usage. Never raises for a tool's failure."""
+        ...
+
+
+@runtime_checkable
+class Lingering(Protocol):
+    """An executor whose calls may outlive the attempt that gave them up."""
+
+    def lingers(self) -> bool:
+        """Return whether a call that was given up is still at work in this process."""
         ...

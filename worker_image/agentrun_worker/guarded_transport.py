@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import httpcore
 import httpx
-from httpcore._backends.anyio import AnyIOBackend
 
 from agentrun_worker.addresses import refuse_address
 
@@ -53,9 +52,9 @@ class SendGuard:
 class GuardedTransport(httpx.AsyncBaseTransport):
     """Sends one request over one fresh connection."""
 
-    def __init__(self, guard: SendGuard, *, allow_private: bool, resolve: Resolve = resolve_host) -> None:
+    def __init__(self, guard: SendGuard, *, allow_private: bool, resolve: Resolve, trust: ssl.SSLContext) -> None:
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=ssl.create_default_context(),
+            ssl_context=trust,
             max_connections=1,
             max_keepalive_connections=0,
             network_backend=_GuardedBackend(guard, allow_private, resolve),
@@ -109,7 +108,7 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         self._guard = guard
         self._allow_private = allow_private
         self._resolve = resolve
-        self._backend = AnyIOBackend()
+        self._backend = httpcore.AnyIOBackend()
 
     async def connect_tcp(
         self,
@@ -125,14 +124,16 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectError(f"{host} cannot be resolved: {error}") from error
         refusals: list[str] = []
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
-        for address in addresses:
+        for position, address in enumerate(addresses):
             refusal = refuse_address(address, allow_private=self._allow_private)
             if refusal is not None:
                 refusals.append(refusal)
                 continue
+            # An address that swallows packets leaves time for the next one.
+            share = None if timeout is None else timeout / (len(addresses) - position)
             try:
                 # The address that was judged is the one that is connected to: no second look-up can change it.
-                stream = await self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._backend.connect_tcp(address, port, share, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
                 continue

@@ -1,18 +1,24 @@
-"""Makes http calls: within the deadline, to allowed addresses only, with bounded answers, and tells what happened."""
+"""Makes http calls: within the deadline, to allowed addresses only, with bounded answers, and tells what happened.
+
+What a failure means for the effect: until the first byte of the request has left, nothing was executed (no address, no
+connection, no TLS); from then on only an answer can say so, and without one the effect is unknown.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from urllib.parse import urlsplit
 
 import httpcore
 import httpx
 
-from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
+from agentrun.contract.failures import Effect, FailureClass, Reason
 from agentrun.contract.orders import AttemptOutcome
-from agentrun.contract.tool import HttpCall
+from agentrun.contract.tool import AgentToolSpec, HttpCall
 from agentrun_worker.executor import SecretMissingError, SecretSource, ToolCall
 from agentrun_worker.guarded_transport import (
     AddressRefusedError,
@@ -22,30 +28,29 @@ from agentrun_worker.guarded_transport import (
     TooLateToSendError,
     resolve_host,
 )
-from agentrun_worker.http_answer import read_answer, read_cut_answer
+from agentrun_worker.http_answer import HttpAnswer, read_answer
+from agentrun_worker.http_body import ACCEPTED_ENCODING, read_body
 from agentrun_worker.http_request import HttpRequest, RequestRefusedError, build_request
 from agentrun_worker.outcomes import failed, not_started
 from agentrun_worker.redaction import Redactor
 
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MANY_BYTES_IN_HEAD = 4096
-
-
-class _CutShortError(Exception):
-    """The answer's body ended early or is too large; head and reason are known."""
-
-    def __init__(self, status: int, problem: str, shown: str, reason: Reason) -> None:
-        super().__init__(problem)
-        self.status, self.problem, self.shown, self.reason = status, problem, shown, reason
+_OWN_HEADERS = frozenset({"accept-encoding", "idempotency-key", "x-deadline-ms", "x-request-id"})
+"""What the worker says about a call; a tool's definition does not change it."""
+_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 class HttpExecutor:
     """Executes tools of type http."""
 
-    def __init__(self, secrets: SecretSource, resolve: Resolve = resolve_host) -> None:
+    def __init__(
+        self, secrets: SecretSource, resolve: Resolve = resolve_host, trust: ssl.SSLContext | None = None
+    ) -> None:
+        """``trust`` None: the certificates that this machine trusts (``SSL_CERT_FILE`` adds to them)."""
         self._secrets = secrets
         self._resolve = resolve
+        self._given_trust = trust
 
     async def execute(self, call: ToolCall) -> AttemptOutcome:
         """Make the call; secrets are gone from whatever is returned."""
@@ -59,43 +64,62 @@ class HttpExecutor:
         except SecretMissingError as error:
             return not_started(Reason.SECRET_MISSING, str(error))
         request = replace(request, headers=_with_call_headers(request.headers, call))
-        return _redacted(await self._exchange(call, definition, request), Redactor(request.secrets))
+        redactor = Redactor(request.secrets)
+        outcome = await self._exchange(call, definition, request, redactor)
+        return outcome.model_copy(update={"result": redactor.value(outcome.result)})
 
-    async def _exchange(self, call: ToolCall, definition: HttpCall, request: HttpRequest) -> AttemptOutcome:
+    async def _exchange(
+        self, call: ToolCall, definition: HttpCall, request: HttpRequest, redactor: Redactor
+    ) -> AttemptOutcome:
         loop = asyncio.get_running_loop()
-        guard = SendGuard(lambda: loop.time() < min(call.send_before, call.deadline) and not call.cancelled.is_set())
-        sending = asyncio.ensure_future(self._send(definition, request, guard, call.deadline))
+
+        def may_send() -> bool:
+            in_time = loop.time() < min(call.send_before, call.deadline)
+            return in_time and not call.cancelled.is_set() and not call.stop_requested.is_set()
+
+        guard = SendGuard(may_send)
+        sending = asyncio.ensure_future(self._send(call.tool, definition, request, guard, call.deadline, redactor))
         cancelled = asyncio.ensure_future(call.cancelled.wait())
         try:
             await asyncio.wait(
                 (sending, cancelled), timeout=max(0.0, call.deadline - loop.time()), return_when=asyncio.FIRST_COMPLETED
             )
             if sending.done():
-                return _outcome_of(sending, definition, guard)
+                return _outcome_of(sending, call, guard, redactor)
             why, reason = "the deadline passed", Reason.ATTEMPT_TIMEOUT
             if cancelled.done():
                 why, reason = "it was cancelled", Reason.CANCELLED
             sending.cancel()
             await asyncio.wait((sending,))
             if not sending.cancelled():
-                return _outcome_of(sending, definition, guard)
+                return _outcome_of(sending, call, guard, redactor)
             return _interrupted(guard, why, reason)
         finally:
             sending.cancel()
             cancelled.cancel()
+            await asyncio.gather(sending, cancelled, return_exceptions=True)
 
     async def _send(
-        self, definition: HttpCall, request: HttpRequest, guard: SendGuard, deadline: float
+        self,
+        tool: AgentToolSpec,
+        definition: HttpCall,
+        request: HttpRequest,
+        guard: SendGuard,
+        deadline: float,
+        redactor: Redactor,
     ) -> AttemptOutcome:
         url, headers = request.url, request.headers
         for _ in range(_MAX_REDIRECTS + 1):
-            transport = GuardedTransport(guard, allow_private=definition.allow_private_addresses, resolve=self._resolve)
-            left = max(0.05, deadline - asyncio.get_running_loop().time())
-            timeout = httpx.Timeout(left)
+            transport = GuardedTransport(
+                guard,
+                allow_private=definition.allow_private_addresses,
+                resolve=self._resolve,
+                trust=self._trust,
+            )
+            timeout = httpx.Timeout(max(0.05, deadline - asyncio.get_running_loop().time()))
+            client = httpx.AsyncClient(transport=transport, timeout=timeout, trust_env=False, follow_redirects=False)
             async with (
-                httpx.AsyncClient(
-                    transport=transport, timeout=timeout, trust_env=False, follow_redirects=False
-                ) as client,
+                client,
                 client.stream(request.method, url, headers=headers, content=request.content or None) as answer,
             ):
                 location = answer.headers.get("location", "")
@@ -103,81 +127,62 @@ class HttpExecutor:
                     target = str(answer.url.join(location))
                     refusal = _refuse_redirect(definition, url, target)
                     if refusal is not None:
-                        return failed(Effect.NOT_EXECUTED, FailureClass.PERMANENT, Reason.ADDRESS_REFUSED, refusal)
+                        said = redactor.text(refusal)
+                        return failed(Effect.NOT_EXECUTED, FailureClass.PERMANENT, Reason.ADDRESS_REFUSED, said)
                     if urlsplit(target).netloc != urlsplit(url).netloc:
-                        headers = {
-                            name: value for name, value in headers.items() if name.lower() not in request.secret_headers
-                        }
+                        dropped = request.secret_headers | _CREDENTIALS
+                        headers = {name: value for name, value in headers.items() if name.lower() not in dropped}
                     url = target
                     continue
-                body = await _read_body(answer, definition.max_response_bytes)
-                return read_answer(
-                    definition,
-                    answer.status_code,
-                    answer.headers.get("content-type", ""),
-                    body,
-                    answer.headers.get("retry-after", ""),
-                    datetime.now(UTC),
+                found = HttpAnswer(
+                    status=answer.status_code,
+                    content_type=answer.headers.get("content-type", ""),
+                    retry_after=answer.headers.get("retry-after", ""),
+                    body=await read_body(answer, definition.max_response_bytes),
                 )
-        return failed(
-            Effect.NOT_EXECUTED,
-            FailureClass.PERMANENT,
-            Reason.ADDRESS_REFUSED,
-            f"more than {_MAX_REDIRECTS} redirects",
-        )
+                return read_answer(definition, tool.side_effect, found, redactor, datetime.now(UTC))
+        said = f"more than {_MAX_REDIRECTS} redirects"
+        return failed(Effect.NOT_EXECUTED, FailureClass.PERMANENT, Reason.ADDRESS_REFUSED, said)
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        # Reading the certificates takes longer than most calls.
+        return self._given_trust or ssl.create_default_context()
 
 
-async def _read_body(answer: httpx.Response, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async for part in answer.aiter_bytes(65536):
-            size += len(part)
-            parts.append(part)
-            if size > limit:
-                raise _CutShortError(
-                    answer.status_code,
-                    f"a body of more than {limit} bytes",
-                    _shown(parts),
-                    Reason.RESULT_TOO_LARGE,
-                )
-    except (httpcore.ReadError, httpcore.RemoteProtocolError, httpcore.ReadTimeout, httpx.HTTPError) as error:
-        raise _CutShortError(
-            answer.status_code, f"the body was cut: {error}", _shown(parts), Reason.INVALID_ANSWER
-        ) from error
-    return b"".join(parts)
-
-
-def _shown(parts: list[bytes]) -> str:
-    return b"".join(parts)[:_MANY_BYTES_IN_HEAD].decode("utf-8", "replace")
-
-
-def _outcome_of(sending: asyncio.Future[AttemptOutcome], definition: HttpCall, guard: SendGuard) -> AttemptOutcome:
+def _outcome_of(
+    sending: asyncio.Future[AttemptOutcome], call: ToolCall, guard: SendGuard, redactor: Redactor
+) -> AttemptOutcome:
     try:
         return sending.result()
     except AddressRefusedError as error:
         return failed(Effect.NOT_EXECUTED, FailureClass.PERMANENT, Reason.ADDRESS_REFUSED, str(error))
     except TooLateToSendError:
-        said = "the claim or the deadline ran out before the first byte"
-        return not_started(Reason.ATTEMPT_TIMEOUT, said, FailureClass.RETRYABLE)
-    except _CutShortError as error:
-        return read_cut_answer(definition, error.status, error.problem, error.shown, error.reason)
+        if call.cancelled.is_set() or call.stop_requested.is_set():
+            return _interrupted(guard, "it was cancelled", Reason.CANCELLED)
+        return _interrupted(guard, "the claim or the deadline ran out", Reason.ATTEMPT_TIMEOUT)
     except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+        return _interrupted(guard, f"no connection: {redactor.text(str(error))}", Reason.CONNECTION_REFUSED)
+    except httpcore.LocalProtocolError as error:
         if not guard.sent:
-            return not_started(Reason.CONNECTION_REFUSED, f"no connection: {error}", FailureClass.RETRYABLE)
-        return failed(Effect.UNKNOWN, FailureClass.RETRYABLE, Reason.CONNECTION_LOST, f"connection lost: {error}")
+            return not_started(Reason.PARAMS_INVALID, f"no usable request: {redactor.text(str(error))}")
+        return _interrupted(guard, f"the connection was lost: {redactor.text(str(error))}", Reason.CONNECTION_LOST)
     except (httpcore.TimeoutException, httpx.TimeoutException) as error:
         return _interrupted(guard, f"no answer came in time ({type(error).__name__})", Reason.ATTEMPT_TIMEOUT)
     except (httpcore.NetworkError, httpcore.ProtocolError, httpx.HTTPError, OSError) as error:
-        return _interrupted(guard, f"the connection was lost: {error}", Reason.CONNECTION_LOST)
-    except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        return not_started(Reason.PARAMS_INVALID, f"no usable request: {error}")
+        return _interrupted(guard, f"the connection was lost: {redactor.text(str(error))}", Reason.CONNECTION_LOST)
+    except Exception as error:  # noqa: BLE001 - the last place that knows whether a byte has left, and the secrets
+        said = f"{type(error).__name__}: {redactor.text(str(error))}"
+        if not guard.sent:
+            return not_started(Reason.PARAMS_INVALID, f"no usable request: {said}")
+        return _interrupted(guard, said, Reason.TOOL_CRASHED)
 
 
 def _interrupted(guard: SendGuard, why: str, reason: Reason) -> AttemptOutcome:
     if not guard.sent:
-        return not_started(reason, f"{why} before anything was sent", FailureClass.RETRYABLE)
-    return failed(Effect.UNKNOWN, FailureClass.RETRYABLE, reason, f"{why} after the request was sent")
+        return not_started(reason, f"{why}, before anything was sent", FailureClass.RETRYABLE)
+    lost = Reason.CONNECTION_LOST if reason is Reason.CONNECTION_REFUSED else reason
+    return failed(Effect.UNKNOWN, FailureClass.RETRYABLE, lost, f"{why}, after the request was sent")
 
 
 def _refuse_redirect(definition: HttpCall, url: str, target: str) -> str | None:
@@ -191,26 +196,16 @@ def _refuse_redirect(definition: HttpCall, url: str, target: str) -> str | None:
 
 def _with_call_headers(headers: dict[str, str], call: ToolCall) -> dict[str, str]:
     left_ms = max(0, round((call.deadline - asyncio.get_running_loop().time()) * 1000))
+    kept = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
     return {
-        "Accept": "application/json",
-        "User-Agent": "agentrun-worker",
-        **headers,
+        **{
+            name: value
+            for name, value in (("Accept", "application/json"), ("User-Agent", "agentrun-worker"))
+            if name.lower() not in (known.lower() for known in kept)
+        },
+        **kept,
+        "Accept-Encoding": ACCEPTED_ENCODING,
         "Idempotency-Key": call.idempotency_key,
         "X-Request-Id": call.request_id,
         "X-Deadline-Ms": str(left_ms),
     }
-
-
-def _redacted(outcome: AttemptOutcome, redactor: Redactor) -> AttemptOutcome:
-    failure = outcome.failure
-    if failure is not None:
-        failure = Failure.model_validate(
-            failure.model_dump() | {"message": redactor.text(failure.message), "reason": redactor.text(failure.reason)}
-        )
-    return outcome.model_copy(
-        update={
-            "failure": failure,
-            "raw_output": redactor.text(outcome.raw_output),
-            "result": redactor.value(outcome.result),
-        }
-    )

@@ -1,7 +1,13 @@
-"""Building an http tool's request from its definition and the call's params. Sends nothing."""
+"""Building an http tool's request from its definition and the call's params. Sends nothing.
+
+A param's value is percent-encoded wherever it stands (path, query, header), so it can neither leave its place in the
+path nor begin a header of its own; the body is JSON. The idempotency key and the deadline are the executor's to add.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,6 +19,8 @@ from agentrun_worker.executor import SecretSource
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
+_FRAMING = frozenset({"connection", "content-length", "host", "transfer-encoding", "upgrade"})
+"""Headers that say where a message goes and ends: the connection's own."""
 
 
 class RequestRefusedError(Exception):
@@ -37,35 +45,46 @@ def build_request(call: HttpCall, params: JsonObject, secrets: SecretSource) -> 
 
     Raises :class:`RequestRefusedError` for params that do not fit the placeholders, and what ``secrets`` raises.
     """
-    host = urlsplit(call.url).netloc
-    if "{" in host:
-        raise RequestRefusedError("http.url: placeholders may stand in path and query only, never in the host")
-    url = _fill(call.url, params, "http.url", safe="")
-    query = "&".join(
-        f"{quote(name, safe='')}={_fill(value, params, f'http.query.{name}', safe='', encode_rest=True)}"
-        for name, value in call.query.items()
-    )
-    if query:
-        url += ("&" if urlsplit(url).query else "?") + query
-    headers = {name: _sendable(value, f"http.headers.{name}") for name, value in call.headers.items()}
+    headers: dict[str, str] = {}
+    for name, value in call.headers.items():
+        _add_header(headers, name, _fill(value, params, f"http.headers.{name}"))
     found: list[str] = []
     for source in call.headers_from:
         value = secrets.fetch_secret(source.secret_key_ref.name, source.secret_key_ref.key)
         found.append(value)
-        headers[source.name] = _sendable(source.prefix + value, f"http.headersFrom.{source.name}", secret=True)
-    content = b""
+        if source.prefix.strip().lower() == "basic":
+            found.extend(_basic_credentials(value))
+        _add_header(headers, source.name, source.prefix + value, secret=True)
     body = _body(call.body, params)
-    if body is not None:
-        content = body.encode()
-        headers.setdefault("Content-Type", "application/json")
+    if body is not None and "content-type" not in (name.lower() for name in headers):
+        headers["Content-Type"] = "application/json"
     return HttpRequest(
         method=str(call.method),
-        url=url,
+        url=_url(call, params),
         headers=headers,
-        content=content,
+        content=b"" if body is None else body.encode(),
         secret_headers=frozenset(source.name.lower() for source in call.headers_from),
         secrets=tuple(found),
     )
+
+
+def _url(call: HttpCall, params: JsonObject) -> str:
+    authority = urlsplit(call.url).netloc
+    if "{" in authority:
+        raise RequestRefusedError("http.url: placeholders may stand in path and query only, never in the host")
+    if "@" in authority:
+        raise RequestRefusedError("http.url: credentials belong into http.headersFrom, not into the URL")
+    if "#" in call.url:
+        raise RequestRefusedError("http.url: a fragment (#) is never sent; remove it")
+    path, asks, query = call.url.partition("?")
+    path = _fill(path, params, "http.url", in_path=True)
+    # Two harmless values side by side may make a step out of the place that the author meant.
+    if any(segment in (".", "..") for segment in path.split("/")):
+        raise RequestRefusedError(f"http.url: {path} has a segment of dots alone, which would change the path")
+    parts = [_fill(query, params, "http.url")] if asks and query else []
+    for name, value in call.query.items():
+        parts.append(f"{quote(name, safe='')}={_fill(value, params, f'http.query.{name}', encode_rest=True)}")
+    return "?".join((path, "&".join(parts))) if parts else path
 
 
 def _body(template: str | None, params: JsonObject) -> str | None:
@@ -79,12 +98,15 @@ def _body(template: str | None, params: JsonObject) -> str | None:
     return canonical_json(_param(match[1], params, "http.body"))
 
 
-def _fill(template: str, params: JsonObject, field: str, *, safe: str, encode_rest: bool = False) -> str:
+def _fill(template: str, params: JsonObject, field: str, *, in_path: bool = False, encode_rest: bool = False) -> str:
     parts: list[str] = []
     end = 0
     for match in _PLACEHOLDER.finditer(template):
         parts.append(_rest(template[end : match.start()], encode_rest))
-        parts.append(quote(_text(_param(match[1], params, field), match[1], field), safe=safe))
+        text = _text(_param(match[1], params, field), match[1], field)
+        if in_path and not text:
+            raise RequestRefusedError(f"{field}: param {match[1]} is empty, which would change the path")
+        parts.append(quote(text, safe=""))
         end = match.end()
     parts.append(_rest(template[end:], encode_rest))
     return "".join(parts)
@@ -106,18 +128,32 @@ def _text(value: JsonValue, name: str, field: str) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            text = value
+            return value
         case int() | Decimal():
-            text = canonical_json(value)
+            return canonical_json(value)
         case _:
-            raise RequestRefusedError(f"{field}: param {name} is no text or number: {canonical_json(value)[:200]}")
-    if not text or text in (".", ".."):
-        raise RequestRefusedError(f"{field}: param {name} is {text!r}, which would change the path")
-    return text
+            shown = canonical_json(value)[:200]
+            raise RequestRefusedError(f"{field}: param {name} is neither text, number nor truth value: {shown}")
 
 
-def _sendable(value: str, field: str, *, secret: bool = False) -> str:
+def _add_header(headers: dict[str, str], name: str, value: str, *, secret: bool = False) -> None:
+    field = f"http.headersFrom.{name}" if secret else f"http.headers.{name}"
+    shown = "its value" if secret else repr(value)
+    if name.lower() in _FRAMING:
+        raise RequestRefusedError(f"{field}: this header is set by the connection itself; remove it")
+    if name.lower() in (known.lower() for known in headers):
+        raise RequestRefusedError(f"{field}: this header is set twice")
     if _UNSENDABLE.search(value):
-        shown = "its value" if secret else repr(value)
         raise RequestRefusedError(f"{field}: {shown} holds a control character")
-    return value
+    if not value.isascii():
+        raise RequestRefusedError(f"{field}: {shown} holds characters beyond ASCII, which headers cannot carry")
+    headers[name] = value
+
+
+def _basic_credentials(encoded: str) -> tuple[str, ...]:
+    """Return what a server reads out of ``Basic <encoded>``: it may say it back."""
+    try:
+        decoded = base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ()
+    return (decoded, decoded.partition(":")[2])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from agentrun.contract.exact_json import JsonValue
+from agentrun.contract.defaults import ATTEMPT_TIMEOUT
+from agentrun.contract.exact_json import JsonValue, canonical_json
 from agentrun.contract.failures import Effect, FailureClass, Reason
 from agentrun.contract.orders import Amount, AttemptOutcome, LookupOrder, Order
 from agentrun.contract.tool import AgentToolSpec, LookupOutcome, LookupOutcomes
@@ -64,7 +65,7 @@ class Recoverer:
                     if not adopted:
                         adopted = await adopt()
                 case _:
-                    return _unknown(detail, repr(reading.result)[:_SHOWN])
+                    return _unknown(detail, _shown(reading.result))
             await _pause(order.lookup.poll_ms / 1000, window)
         return _unknown(said)
 
@@ -72,10 +73,10 @@ class Recoverer:
         self, order: Order, lookup: LookupOrder, lookup_tool: AgentToolSpec, window: CallWindow
     ) -> AttemptOutcome:
         loop = asyncio.get_running_loop()
-        timeout = lookup_tool.timeout
-        seconds = timeout.total_seconds() if timeout is not None else 15.0
-        ends = min(window.deadline, loop.time() + seconds)
-        asked = CallWindow(deadline=ends, send_before=ends, cancelled=window.cancelled)
+        timeout = lookup_tool.timeout or ATTEMPT_TIMEOUT[lookup_tool.reach]
+        ends = min(window.deadline, loop.time() + timeout.total_seconds())
+        # It may begin as long as the claim is kept alive: asking changes nothing.
+        asked = CallWindow(ends, ends, window.stop_requested, window.cancelled)
         return await self._maker.make(
             lookup.tool,
             lookup_tool,
@@ -95,9 +96,7 @@ def _from_record(answer: ClaimAnswer) -> AttemptOutcome | None:
     record = answer.previous
     if record is None:
         return None
-    if record.status is RecordStatus.EXECUTED and record.outcome is not None:
-        return record.outcome
-    if record.status is RecordStatus.FAILED and record.outcome is not None:
+    if record.status in (RecordStatus.SUCCESS, RecordStatus.EXECUTED, RecordStatus.FAILED):
         return record.outcome
     return None
 
@@ -131,7 +130,7 @@ def _completed(
         if not isinstance(found, Found):
             said = f"the lookup says completed, but its answer has no {outcome.result}"
             return failed(
-                Effect.EXECUTED, FailureClass.PERMANENT, Reason.RESULT_INVALID, said, raw_output=repr(result)[:_SHOWN]
+                Effect.EXECUTED, FailureClass.PERMANENT, Reason.RESULT_INVALID, said, raw_output=_shown(result)
             )
         value = found.value
     return maker.gate(tool, succeeded(value))
@@ -145,12 +144,16 @@ def _not_executed(tool: AgentToolSpec, answer: ClaimAnswer, result: JsonValue) -
     # The old worker may still be about to send: what is not there now may be there in a moment.
     return _unknown(
         "the lookup says that it was not executed, but the worker that had the call is not proven gone",
-        repr(result)[:_SHOWN],
+        _shown(result),
     )
 
 
 def _unknown(said: str, raw_output: str = "") -> AttemptOutcome:
     return failed(Effect.UNKNOWN, FailureClass.RETRYABLE, Reason.OUTCOME_UNKNOWN, said, raw_output=raw_output)
+
+
+def _shown(value: JsonValue) -> str:
+    return canonical_json(value)[:_SHOWN]
 
 
 async def _pause(seconds: float, window: CallWindow) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import ClassVar, Literal
 
 EffectName = Literal["NotExecuted", "Executed", "Unknown"]
@@ -53,15 +54,54 @@ class NeedsHumanError(ToolError):
     failure_class = "NeedsHuman"
 
 
+class SecretMissing(PermanentError):
+    """A secret that was asked for does not exist; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a call has used, beyond what the tool's definition says that a call costs.
+
+    ``cost`` is an amount of money as a decimal text with at most six digits after the point, such as ``"0.0125"``.
+    Raises :class:`ValueError` for a negative or unreadable amount.
+    """
+
+    cost: str = "0"
+    tokens: int = 0
+    model_calls: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            amount = Decimal(self.cost)
+        except InvalidOperation as error:
+            raise ValueError(f"cost {self.cost!r} is no decimal number") from error
+        if not amount.is_finite() or amount < 0 or amount != amount.quantize(Decimal("0.000001")):
+            raise ValueError(f"cost {self.cost} is negative or finer than 0.000001")
+        if self.tokens < 0 or self.model_calls < 0:
+            raise ValueError("tokens and model_calls are never negative")
+
+
+def _has_no_secrets(name: str, key: str) -> str:
+    raise SecretMissing(f"no secrets are known here: {name} {key}", reason="SecretMissing")
+
+
+def _reports_nowhere(usage: Usage) -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a function gets that names a parameter ``context``."""
+    """What a function gets that names a parameter ``context``. The defaults are for a tool's own unit tests."""
 
-    request_id: str
+    request_id: str = "request"
     """Names this call in every log and header."""
-    idempotency_key: str
+    idempotency_key: str = "key"
     """The same for every attempt of this call: hand it to the provider."""
-    seconds_left: Callable[[], float]
+    seconds_left: Callable[[], float] = lambda: 60.0
     """How long the call may still take."""
-    is_cancelled: Callable[[], bool]
+    is_cancelled: Callable[[], bool] = lambda: False
     """Whether the run was cancelled: end soon and tell the truth."""
+    secret: Callable[[str, str], str] = _has_no_secrets
+    """``context.secret(name, key)``: one key of a Secret. Raises :class:`SecretMissing`."""
+    report_usage: Callable[[Usage], None] = _reports_nowhere
+    """``context.report_usage(Usage(cost="0.02"))``: adds up; it counts instead of the tool's ``cost.perCall``."""

@@ -81,11 +81,12 @@ class ScriptExecutor:
             self._counts.effects[call.tool_name] += 1
         if answer.crash is Crash.AFTER_EFFECT:
             await self._die()
-        usage = Amount(micros=answer.cost) if answer.cost is not None else Amount()
+        # Only a cost that the script names counts instead of the tool's own, nothing included.
+        reported = {} if answer.cost is None else {"usage": Amount(micros=answer.cost)}
         if failure is None:
-            return succeeded(answer.result).model_copy(update={"usage": usage})
+            return succeeded(answer.result).model_copy(update=reported)
         retry_after = failure.retry_after
-        return AttemptOutcome(
+        outcome = AttemptOutcome(
             effect=failure.effect,
             failure=Failure(
                 effect=failure.effect,
@@ -94,8 +95,8 @@ class ScriptExecutor:
                 message=failure.message,
                 retry_after_ms=round(retry_after.total_seconds() * 1000) if retry_after is not None else None,
             ),
-            usage=usage,
         )
+        return outcome.model_copy(update=reported)
 
     def _find_answer(self, call: ToolCall) -> ScriptedAnswer | None:
         for number, scripted in enumerate(self._tools.get(call.tool_name, ())):
