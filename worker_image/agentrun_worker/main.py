@@ -1,0 +1,197 @@
+"""The worker's command line and composition root: ``agentrun-worker run``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from enum import IntEnum
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+from cyclopts import App, CycloptsError, Parameter
+from pydantic import ValidationError
+
+from agentrun.contract.tool import ToolType
+from agentrun.ledger.port import LedgerUnavailableError
+from agentrun.ledger.redis_connection import LedgerSettings
+from agentrun.ledger.redis_ledger import RedisLedger
+from agentrun.schemas.validator import SchemaValidator
+from agentrun_worker.executor import Executor, SecretSource
+from agentrun_worker.http_executor import HttpExecutor
+from agentrun_worker.identity import build_identity, choose_name
+from agentrun_worker.log_setup import set_up_logs
+from agentrun_worker.python_executor import PythonExecutor
+from agentrun_worker.secret_sources import EnvironmentSecrets, MountedSecrets
+from agentrun_worker.settings import ENVIRONMENT_PREFIX, ProcessSettings
+from agentrun_worker.worker import Worker
+
+_HELP = (
+    """Execute the calls of AgentRun nodes: take orders from the ledger, pass the gate, call tools, commit outcomes."""
+)
+_EXAMPLES = """Examples:
+
+  agentrun-worker run --pool shared --redis redis://127.0.0.1:6379/0
+  agentrun-worker run --pool reports --import-path ./tools --slots 8
+  agentrun-worker run --once --redis unix:///run/valkey.sock
+"""
+_FAULTS_SECONDS = 5.0
+_log = structlog.get_logger("agentrun.worker")
+
+
+class ExitCode(IntEnum):
+    """What the process's exit code means; the same numbers as the command line ``agentrun``."""
+
+    OK = 0
+    """Drained in order; with --once: nothing was left to do."""
+    INTERRUPTED_CALLS = 1
+    """Drained, but calls had to be interrupted: their outcomes are unknown, and recovered from."""
+    USAGE = 2
+    """Arguments or environment variables cannot be used; nothing was started."""
+    UNAVAILABLE = 6
+    """With --once: the ledger did not answer."""
+    KILLED = 130
+    """Asked twice to stop: nothing was waited for."""
+
+
+def run(
+    *,
+    pool: Annotated[str | None, Parameter(help="The pool whose orders are taken. Default: shared.")] = None,
+    redis: Annotated[
+        str | None, Parameter(help="Redis or Valkey that holds the ledger. Default: redis://127.0.0.1:6379/0.")
+    ] = None,
+    namespace: Annotated[str | None, Parameter(help="The namespace whose orders are taken. Default: default.")] = None,
+    install: Annotated[str | None, Parameter(help="The installation's id in the ledger. Default: agentrun.")] = None,
+    name: Annotated[
+        str | None,
+        Parameter(
+            help="This worker's name, which no other live worker may have. Default: the pod's name; outside of pods "
+            "the host's name and a random part."
+        ),
+    ] = None,
+    slots: Annotated[int | None, Parameter(help="Calls at once. Default: 4.")] = None,
+    import_path: Annotated[
+        list[Path] | None,
+        Parameter(help="Folder in which Python tools are looked for first. May be repeated.", negative=""),
+    ] = None,
+    secrets_directory: Annotated[
+        Path | None,
+        Parameter(help="Where Secrets are mounted (<name>/<key>). Default: environment variables SECRET_<NAME>_<KEY>."),
+    ] = None,
+    once: Annotated[
+        bool, Parameter(help="End when nothing is left to take and all calls have ended.", negative="")
+    ] = False,
+) -> int:
+    """Work for one pool until SIGTERM or SIGINT.
+
+    Every option may be set as an environment variable as well, AGENTRUN_WORKER_<OPTION>. Further ones are DURABILITY
+    (Require or Accept), HEARTBEAT, CANCEL_GRACE, DRAIN_GRACE, IDLE_PATIENCE, LOG_LEVEL, LOG_JSON; IMPORT_PATHS takes
+    folders separated by colons.
+
+    The first signal drains: nothing more is taken, what has not begun is handed back, calls under way may end within
+    DRAIN_GRACE (25s). The second one ends the process at once.
+
+    Exit codes: 0 drained in order, 1 calls had to be interrupted, 2 arguments or environment cannot be used, 6 the
+    ledger did not answer (with --once; else the worker waits for it), 130 stopped at once.
+    """
+    given = {
+        "pool": pool,
+        "redis": redis,
+        "namespace": namespace,
+        "install": install,
+        "name": name,
+        "slots": slots,
+        "import_paths": import_path,
+        "secrets_directory": secrets_directory,
+    }
+    try:
+        settings = ProcessSettings(**_set_only(given))
+    except ValidationError as error:
+        for fault in error.errors(include_input=False, include_url=False):
+            field = str(fault["loc"][0]) if fault["loc"] else ""
+            print(f"{field} ({ENVIRONMENT_PREFIX}{field.upper()}): {fault['msg']}", file=sys.stderr)  # noqa: T201
+        return ExitCode.USAGE
+    set_up_logs(settings.log_level, as_json=settings.log_json)
+    try:
+        return asyncio.run(_work(settings, once=once))
+    except asyncio.CancelledError:
+        return ExitCode.KILLED
+
+
+async def _work(settings: ProcessSettings, *, once: bool) -> ExitCode:
+    ledger = RedisLedger.connect(
+        settings.redis.get_secret_value(), LedgerSettings(install=settings.install, durability=settings.durability)
+    )
+    identity = build_identity(settings.namespace, settings.pool, choose_name(settings.name, os.environ), settings.slots)
+    secrets: SecretSource = (
+        MountedSecrets(settings.secrets_directory) if settings.secrets_directory else EnvironmentSecrets()
+    )
+    executors: dict[ToolType, Executor] = {
+        ToolType.HTTP: HttpExecutor(secrets),
+        ToolType.PYTHON: PythonExecutor(settings.import_paths, secrets),
+    }
+    worker = Worker(ledger, identity, executors, SchemaValidator(), settings.pace())
+    working = asyncio.ensure_future(worker.run(until_idle=once))
+    _listen_to_signals(worker, working)
+    _log.info("started", pool=identity.pool, namespace=identity.namespace, worker=identity.name, slots=identity.slots)
+    try:
+        await _show_faults(ledger)
+        await working
+    except LedgerUnavailableError as error:
+        _log.error("ledger_unavailable", cause=str(error))
+        return ExitCode.UNAVAILABLE
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await ledger.close()
+    _log.info("ended", calls=worker.attempts_total, interrupted=worker.interrupted_total)
+    return ExitCode.INTERRUPTED_CALLS if worker.interrupted_total else ExitCode.OK
+
+
+def _listen_to_signals(worker: Worker, working: asyncio.Future[None]) -> None:
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            worker.request_drain()
+        else:
+            working.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+async def _show_faults(ledger: RedisLedger) -> None:
+    try:
+        async with asyncio.timeout(_FAULTS_SECONDS):
+            for fault in await ledger.find_faults():
+                _log.warning("ledger_at_risk", fault=fault)
+    except (LedgerUnavailableError, TimeoutError) as error:
+        # A worker's user on the server need not have the right to ask.
+        _log.info("ledger_not_examined", cause=str(error))
+
+
+def _set_only(given: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def build_app() -> App:
+    """Return the command line."""
+    app = App(name="agentrun-worker", help=_HELP, version=version_of("agentrun-operator"), help_format="plaintext")
+    app.command(run, name="run", help_epilogue=_EXAMPLES)
+    return app
+
+
+def main() -> None:
+    """Run the command line and end with its exit code; wrong arguments end with 2."""
+    try:
+        code = build_app()(exit_on_error=False, result_action="return_value")
+    except CycloptsError:
+        sys.exit(ExitCode.USAGE)
+    sys.exit(int(code) if isinstance(code, int) else ExitCode.OK)

@@ -1,0 +1,71 @@
+"""A worker process's settings: environment variables ``AGENTRUN_WORKER_…``, overridden by the command line.
+
+Durations are Go-style texts (``25s``). What stands here is the process's alone; what a call may do is its tool's.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from agentrun.contract.durations import parse_duration
+from agentrun.contract.model_base import NODE_NAME_PATTERN
+from agentrun.ledger.redis_connection import Durability
+from agentrun_worker.log_setup import LogLevel
+from agentrun_worker.worker_settings import WorkerSettings
+
+ENVIRONMENT_PREFIX = "AGENTRUN_WORKER_"
+_PACE = WorkerSettings()
+
+
+def _duration(value: object) -> timedelta:
+    return value if isinstance(value, timedelta) else parse_duration(value)  # type: ignore[arg-type]
+
+
+def _paths(value: object) -> object:
+    return [part for part in value.split(":") if part] if isinstance(value, str) else value
+
+
+def _positive(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("must be longer than 0s")
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+
+
+class ProcessSettings(BaseSettings):
+    """Everything that one worker process is told."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="ignore")
+
+    redis: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """The ledger; the URL may hold a password, so it is never shown."""
+    install: Annotated[str, Field(pattern=NODE_NAME_PATTERN, max_length=63)] = "agentrun"
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"
+    pool: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")] = "shared"
+    name: Annotated[str, Field(max_length=253)] | None = None
+    slots: Annotated[int, Field(ge=1, le=1000)] = 4
+    import_paths: Annotated[list[Path], BeforeValidator(_paths), NoDecode] = []
+    secrets_directory: Path | None = None
+    durability: Durability = Durability.REQUIRE
+    heartbeat: Duration = _PACE.heartbeat
+    cancel_grace: Duration = _PACE.cancel_grace
+    drain_grace: Duration = _PACE.drain_grace
+    idle_patience: Duration = _PACE.idle_patience
+    log_level: LogLevel = LogLevel.INFO
+    log_json: bool = False
+
+    def pace(self) -> WorkerSettings:
+        """Return the part that is the worker's own."""
+        return WorkerSettings(
+            heartbeat=self.heartbeat,
+            cancel_grace=self.cancel_grace,
+            drain_grace=self.drain_grace,
+            idle_patience=self.idle_patience,
+        )
