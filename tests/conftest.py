@@ -10,6 +10,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
+from agentrun.telemetry.log_setup import LogLevel, set_up_logs
 from support.ledger_server import DURABLE, IN_MEMORY, LedgerServer
 from support.transition_coverage import TransitionCoverage
 
@@ -25,6 +26,8 @@ settings.load_profile(_PROFILE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Plain tracebacks: structlog's own default draws every local variable, which takes minutes for a large run.
+    set_up_logs(LogLevel.WARNING)
     config.pluginmanager.register(TransitionCoverage(config), "transition-coverage")
     # The first process of the run chooses; the worker processes of xdist inherit the variable, so all agree.
     chosen = 1 if os.environ.get("CI") else random.randrange(2**32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from agentrun.contract.defaults import RUN_SPEC_MAX_BYTES
-from agentrun.contract.exact_json import JsonObject, canonical_json, json_digest
+from agentrun.contract.exact_json import canonical_json, json_digest
 from agentrun.contract.failures import Reason
 from agentrun.contract.model_base import cut_text
 from agentrun.contract.node import AgentNode, NodePhase
@@ -83,11 +83,10 @@ class RunBirth:
         """End a run whose object went before it was taken up: its attempts are told, its session is freed."""
         services, now = self._services, self._services.now()
         self._end(run, RunPhase.CANCELLED, Reason.CANCELLED, "the run was deleted", now)
-        outcome: JsonObject = {"phase": str(RunPhase.CANCELLED), "reason": str(Reason.CANCELLED)}
         keep = services.settings.finished_keep // timedelta(milliseconds=1)
         run.loaded = False
         await services.ledger.cancel_run(run.namespace, run.uid)
-        await services.ledger.finish_run(run.namespace, run.uid, outcome, keep)
+        await services.ledger.finish_run(run.namespace, run.uid, None, keep)
         run.loaded = True
 
     async def register(self, run: RunMemory) -> Admission:

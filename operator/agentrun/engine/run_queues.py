@@ -117,10 +117,8 @@ class RunQueues:
                 if failures:
                     await self._pause(failures)
         finally:
+            # No await stands between the last look at the inputs and this: whatever comes now starts new turns.
             self._turns.pop(run.key, None)
-            # What came in after the last look, or was left behind by a stop, starts the next turns.
-            if run.inputs and not self._closing and self.lost is None and self._runs.get(run.key) is run:
-                self._turns[run.key] = asyncio.get_running_loop().create_task(self._serve(run))
 
     async def _pause(self, failures: int) -> None:
         longest = min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)

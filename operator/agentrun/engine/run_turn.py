@@ -352,7 +352,8 @@ class RunTurn:
         # The nodes' last states come first: a run is never seen as ended before its nodes are.
         await self._write_nodes(run)
         keep = services.settings.finished_keep / timedelta(milliseconds=1)
-        await services.ledger.finish_run(run.namespace, run.uid, outcome, round(keep))
+        # One that was deleted before its end is no finished run: the same content goes on where it stopped.
+        await services.ledger.finish_run(run.namespace, run.uid, None if run.deleted else outcome, round(keep))
         run.closed = True
 
     # --- writing

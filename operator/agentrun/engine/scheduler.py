@@ -49,6 +49,8 @@ from agentrun.ledger.port import LedgerUnavailableError, SchedulerLedger
 _RETRY_PAUSE = timedelta(milliseconds=500)
 _ORPHAN_WAIT = timedelta(seconds=60)
 """A report about a run that the cluster does not show by then is acknowledged: its run was deleted."""
+_TICK = 0.001
+"""Seconds; timers are no finer than this."""
 _STOP_WITHIN = timedelta(seconds=10)
 
 _log = structlog.get_logger("agentrun.engine")
@@ -305,7 +307,7 @@ class Scheduler:
                 self._plan_pump()
             moments = [at for at in (self._services.timers.next(), self._park_until) if at is not None]
             try:
-                wait = (min(moments) - now).total_seconds() if moments else None
+                wait = max((min(moments) - now).total_seconds(), _TICK) if moments else None
                 await asyncio.wait_for(self._timer_moved.wait(), wait)
             except TimeoutError:
                 continue

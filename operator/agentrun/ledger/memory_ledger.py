@@ -54,6 +54,8 @@ from agentrun.ledger.redis_connection import LedgerSettings, milliseconds
 from agentrun.ledger.wire import encode_amount, record_status
 
 _LOOK_AT = 500
+_SHORTEST_WAIT = 0.0005
+"""Seconds; a remainder below it is none, or a clock that moves in jumps would never pass it."""
 
 
 class MemoryLedger:
@@ -125,7 +127,7 @@ class MemoryLedger:
             self._orders_changed.clear()
             found = self._take(worker, count)
             left = ends - loop.time()
-            if found or left <= 0:
+            if found or left < _SHORTEST_WAIT:
                 return found
             try:
                 await asyncio.wait_for(self._orders_changed.wait(), left)
@@ -244,7 +246,8 @@ class MemoryLedger:
             if stone.digest == registration.spec_digest and stone.uid != registration.uid:
                 if stone.outcome is not None:
                     return Admission(AdmissionVerdict.ALREADY_FINISHED, stone.uid, registration.name, stone.outcome)
-                adopts = stone.uid
+                before = space.runs.get(stone.uid)
+                adopts = (before.adopts if before else "") or stone.uid
         if registration.session and not (known and known.state == "finished"):
             busy = self._busy_session(space, registration)
             if busy is not None:
@@ -277,7 +280,7 @@ class MemoryLedger:
         if run is not None and run.state != "finished":
             run.state = "cancelled"
 
-    async def finish_run(self, namespace: str, run_uid: str, outcome: JsonObject, keep_ms: int) -> None:
+    async def finish_run(self, namespace: str, run_uid: str, outcome: JsonObject | None, keep_ms: int) -> None:
         """Record the outcome, close the run, release its session, sweep its dead claims."""
         space, now = self.space(namespace), self._now()
         keep = max(keep_ms, 1)
@@ -433,7 +436,7 @@ class MemoryLedger:
             self._reports_changed.clear()
             found = self._take_over(namespaces, consumer) or self._read_new(namespaces, consumer, count)
             left = ends - loop.time()
-            if found or left <= 0:
+            if found or left < _SHORTEST_WAIT:
                 return found
             try:
                 await asyncio.wait_for(self._reports_changed.wait(), left)

@@ -374,8 +374,10 @@ class SchedulerLedger(Protocol):
         """Refuse claims and dispatches of the run from now on; running attempts learn it by heartbeat."""
         ...
 
-    async def finish_run(self, namespace: str, run_uid: str, outcome: JsonObject, keep_ms: int) -> None:
+    async def finish_run(self, namespace: str, run_uid: str, outcome: JsonObject | None, keep_ms: int) -> None:
         """Record the outcome in the tombstone, close the run, release its session, sweep its dead claims.
+
+        No outcome is recorded (None) of a run that was deleted before its end: one of the same content adopts it.
 
         Dead PROCESSING records of the run become UNKNOWN (Once) or FAILED; a live claim keeps the session busy until
         it ends. Records of scope Run expire; waiters of the run's freed records are told.

@@ -103,7 +103,7 @@ class RedisSchedulerSide:
         keys = self._connection.keys(namespace)
         await self._connection.run("cancel_run", keys, [keys.run(run_uid)], {})
 
-    async def finish_run(self, namespace: str, run_uid: str, outcome: JsonObject, keep_ms: int) -> None:
+    async def finish_run(self, namespace: str, run_uid: str, outcome: JsonObject | None, keep_ms: int) -> None:
         """Record the outcome in the tombstone, close the run, release its session, sweep its dead claims."""
         keys = self._connection.keys(namespace)
         with translated_errors():
@@ -112,7 +112,8 @@ class RedisSchedulerSide:
         if session:
             names.append(str(session))
         argument = {"uid": run_uid, "keep": str(keep_ms)}
-        await self._connection.run("finish_run", keys, names, argument, encode_object(outcome))
+        recorded = encode_object(outcome) if outcome is not None else ""
+        await self._connection.run("finish_run", keys, names, argument, recorded)
         cursor = "0"
         while True:
             argument = {"cursor": cursor, "batch": str(_SWEEP_BATCH), "keep": str(keep_ms)}

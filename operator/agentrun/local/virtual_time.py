@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
 
+_RESOLUTION = 1e-9
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """When virtual time begins."""
 
@@ -28,8 +29,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual_seconds = 0.0
         super().__init__(_JumpingSelector(self))
-        # Jumps add up in floating point: a timer may be this much early.
-        self._clock_resolution = 1e-6
+        # A timer counts as due this early. It must be far below the clock's microseconds: somebody who waits for the
+        # next of those would be woken without time having passed, for ever.
+        self._clock_resolution = _RESOLUTION
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was made."""
@@ -73,5 +75,6 @@ class _JumpingSelector(selectors.DefaultSelector):
             return ready
         if timeout is None:
             raise NothingLeftToWaitForError("every task waits for something that no timer and no task will bring")
-        self._loop.jump(max(timeout, 0.0))
+        if timeout > 0:
+            self._loop.jump(max(timeout, 10 * _RESOLUTION))
         return []

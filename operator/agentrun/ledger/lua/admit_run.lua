@@ -22,7 +22,9 @@ elseif stone and stone.digest == arg.digest and stone.uid ~= arg.uid then
   if stone.outcome then
     return {'AlreadyFinished', stone.uid, arg.name, stone.outcome}
   end
-  adopts = stone.uid
+  -- Of several that were deleted one after the other, the first one's identity goes on.
+  local before = redis.call('HGET', key('run', stone.uid), 'adopts')
+  adopts = before and before ~= '' and before or stone.uid
 end
 
 local session = KEYS[4] and (read_hash(KEYS[4]) or {})

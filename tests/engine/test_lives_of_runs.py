@@ -1,0 +1,268 @@
+"""Runs that come back, follow each other, or lose their scheduler at any step."""
+
+import asyncio
+
+import pytest
+
+from agentrun.contract.approval import Decision, Verdict
+from agentrun.contract.defaults import SLOT_LEASE
+from agentrun.contract.run import AgentRunSpec
+from support.manifest_texts import build_tools
+from support.world import Mortality, World, in_world
+
+ACT = "act: {timeout: 10s}"
+ONE = "nodes: [{name: a, tool: act, params: {n: 1}}]"
+
+
+def test_a_finished_run_that_is_created_again_executes_nothing_and_copies_the_outcome() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(ONE)
+        first = await world.ended()
+        world.cluster.delete_run("default", "run")
+        await asyncio.sleep(5)
+        world.apply_run(ONE)
+        second = await world.ended()
+        assert (second.phase, second.reason) == (first.phase, "AlreadyFinished")
+        assert second.copy_of
+        assert second.counts == {"Succeeded": 1}
+        assert world.nodes() == {}
+        assert world.counts.calls["act"] == 1
+
+    in_world(test, ACT, "tools: {act: [{result: 1}]}")
+
+
+def test_a_rerun_token_says_that_the_repetition_is_meant() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(ONE)
+        await world.ended()
+        world.cluster.delete_run("default", "run")
+        world.apply_run(f"rerunToken: again\n{ONE}")
+        assert (await world.ended()).phase == "Succeeded"
+        assert world.counts.calls["act"] == 2
+
+    in_world(test, ACT, "tools: {act: [{result: 1}]}")
+
+
+def test_a_run_replaced_again_and_again_in_mid_run_has_no_effect_twice() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        text = "nodes: [{name: a, tool: act, params: {n: 1}}, {name: b, tool: act, dependsOn: [a], params: {n: 2}}]"
+        for number in range(12):
+            world.apply_run(text)
+            await asyncio.sleep(0.7 * number)
+            world.cluster.delete_run("default", "run")
+        world.apply_run(text)
+        assert (await world.ended()).phase == "Succeeded"
+        assert world.counts.effects["act"] == 2
+
+    in_world(test, ACT, "tools: {act: [{result: 1, delay: 3s}]}")
+
+
+def test_a_retry_of_a_failed_run_adopts_what_was_finished_and_makes_nothing_twice() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        nodes = "nodes: [{name: a, tool: act, params: {n: 1}}, {name: b, tool: act, dependsOn: [a], params: {n: 2}}]"
+        world.apply_run(nodes)
+        assert (await world.ended()).phase == "Failed"
+        world.apply_run(f"retryOf: run\n{nodes}", "second")
+        assert (await world.ended("second")).phase == "Succeeded"
+        assert world.nodes("second")["a"].reason == "Adopted"
+        assert world.nodes("second")["a"].replay_of == "default/run/a"
+        assert world.counts.effects["act"] == 2
+
+    in_world(
+        test,
+        "act: {retry: {limit: 0}}",
+        """
+        tools:
+          act:
+          - {when: {n: 1}, answers: [{result: 1}]}
+          - {when: {n: 2}, answers: [{failure: {class: Permanent}}, {result: 2}]}
+        """,
+    )
+
+
+def test_a_retry_waits_for_a_run_that_has_not_ended() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(f"retryOf: run\n{ONE}", "second")
+        await asyncio.sleep(60)
+        assert (world.status("second").phase, world.status("second").reason) == ("Pending", "InvalidReference")
+        world.apply_run(ONE)
+        await world.ended()
+        assert (await world.ended("second")).phase == "Succeeded"
+
+    in_world(test, ACT, "tools: {act: [{result: 1}]}")
+
+
+def test_a_dead_node_that_is_driven_again_after_the_end_makes_a_new_run() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(ONE)
+        assert (await world.ended()).phase == "Failed"
+        world.decide("a", Decision(verdict=Verdict.REDRIVE, decided_by="Ada"))
+        await world.until(lambda: len(world.cluster.runs()) == 2)
+        second = world.cluster.runs()[1]
+        assert second.spec.retry_of == "run"
+        assert (await world.ended(second.metadata.name)).phase == "Succeeded"
+        assert world.status().phase == "Failed"
+
+    in_world(test, "act: {retry: {limit: 0}}", "tools: {act: [{failure: {class: Permanent}}, {result: 1}]}")
+
+
+def test_a_second_run_of_a_busy_session_is_refused_and_the_holder_named() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(f"session: s\n{ONE}")
+        await world.until(lambda: world.nodes()["a"].phase == "Running")
+        world.apply_run(f"session: s\n{ONE}", "second")
+        refused = await world.ended("second")
+        assert (refused.phase, refused.reason) == ("Rejected", "SessionBusy")
+        assert "run" in refused.message
+        await world.ended()
+        world.apply_run(f"session: s\n{ONE}", "third")
+        assert (await world.ended("third")).phase == "Succeeded"
+        assert world.counts.effects["act"] == 1, "an equal call of the session is replayed"
+
+    in_world(test, ACT, "tools: {act: [{result: 1, delay: 5s}]}")
+
+
+def test_a_session_stays_busy_while_a_deleted_runs_call_is_at_work() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(f"session: s\n{ONE}")
+        await world.until(lambda: world.nodes()["a"].phase == "Running")
+        world.cluster.delete_run("default", "run")
+        world.apply_run(f"session: s\n{ONE}", "second")
+        assert (await world.ended("second")).reason == "SessionBusy"
+
+    in_world(test, ACT, "tools: {act: [{result: 1, delay: 8s}]}")
+
+
+def test_a_tool_that_comes_later_lets_the_run_begin() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, tool: late}]")
+        await asyncio.sleep(30)
+        assert (world.status().phase, world.status().reason) == ("Pending", "ToolNotFound")
+        for tool in build_tools("late: {sideEffect: None}"):
+            world.cluster.apply(tool)
+        assert (await world.ended()).phase == "Succeeded"
+
+    in_world(test, ACT, "tools: {late: [{result: 1}]}")
+
+
+def test_an_illegal_edit_after_admission_changes_nothing_and_is_shown() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("inputs: {x: 1}\n" + ONE)
+        await world.until(lambda: world.nodes()["a"].phase == "Running")
+
+        def edit(spec: AgentRunSpec) -> AgentRunSpec:
+            return spec.model_copy(update={"inputs": {"x": 2}})
+
+        world.cluster.patch_run_spec("default", "run", edit)
+        ended = await world.ended()
+        assert ended.phase == "Succeeded"
+        assert [c.type for c in ended.conditions if c.status == "True"].count("SpecChangeIgnored") == 1
+
+    in_world(test, ACT, "tools: {act: [{result: 1, delay: 5s}]}")
+
+
+def test_a_draining_worker_gives_back_what_it_has_not_begun() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker("first")
+        assert world.worker is not None
+        world.worker.request_drain()
+        await asyncio.sleep(1)
+        world.apply_run(ONE)
+        await asyncio.sleep(5)
+        world.start_worker("second")
+        assert (await world.ended()).phase == "Succeeded"
+        assert world.nodes()["a"].attempt == 1
+
+    in_world(test, ACT, "tools: {act: [{result: 1}]}")
+
+
+LIFE = """
+session: s
+onNodeFailure: Continue
+nodes:
+- {name: a, tool: act, params: {n: 1}}
+- {name: b, tool: read}
+- {name: fan, type: FanOut, dependsOn: [b], fanOut: {items: [1, 2], node: {tool: act, params: {n: "${item}", f: 1}}}}
+- {name: route, type: Condition, dependsOn: [a], condition: {cases: [{when: {path: nodes.a.result, op: eq, value: 1}, goto: c}]}}
+- {name: c, tool: flaky, params: {n: 3}}
+- {name: ask, type: Approval, approval: {message: ok?}, dependsOn: [c]}
+- {name: same, tool: act, dependsOn: [ask], params: {n: 1}}
+"""
+LIFE_TOOLS = "{act: {}, read: {sideEffect: None}, flaky: {retry: {limit: 1, backoff: {initial: 1s}}}}"
+LIFE_SCRIPT = """
+tools:
+  act: [{result: 1, delay: 200ms}]
+  read: [{result: 1}]
+  flaky: [{failure: {}}, {result: 2}]
+"""
+
+
+async def live(world: World, mortality: Mortality) -> int:
+    """Live the run above with a scheduler that dies once; return how many steps it took outside."""
+    world.start_worker()
+    world.start_scheduler(mortality)
+    world.apply_run(LIFE)
+
+    async def approve() -> None:
+        await world.until(lambda: bool(world.open_question("ask")))
+        world.decide("ask", Decision(verdict=Verdict.APPROVE, decided_by="Ada"))
+
+    approving = asyncio.create_task(approve())
+    if await world.wait_for_death():
+        world.start_scheduler()
+    ended = await world.ended(within=3600)
+    await approving
+    assert ended.phase == "Succeeded", ended.message
+    phases = {path: str(status.phase) for path, status in world.nodes().items()}
+    assert set(phases.values()) == {"Succeeded"}, phases
+    assert len(phases) == 9
+    assert world.counts.effects == {"act": 3, "read": world.counts.effects["read"], "flaky": 1}
+    assert world.nodes()["same"].reason == "Replayed"
+    assert world.scheduler is not None
+    assert world.scheduler.failed_turns_total == 0
+    assert world.ledger.space("default").claims == {}
+    # What a dead scheduler held is free when its lease has passed.
+    await asyncio.sleep(SLOT_LEASE.total_seconds() + 1)
+    assert await world.ledger.find_slots_in_use("default", "global") == 0
+    counters = await world.ledger.find_counters("default", world.cluster.get_run("default", "run").metadata.uid)
+    assert counters.held.micros == 0
+    return mortality.steps
+
+
+STEPS = in_world(lambda world: live(world, Mortality()), LIFE_TOOLS, LIFE_SCRIPT)
+
+
+def test_the_run_that_is_killed_takes_enough_steps_to_be_worth_killing() -> None:
+    assert STEPS > 60
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("part", range(8))
+def test_a_scheduler_killed_at_any_step_changes_neither_outcome_nor_effects(part: int, *, after: bool) -> None:
+    for step in range(1 + part, STEPS + 1, 8):
+        try:
+            in_world(lambda world: live(world, Mortality(step, after)), LIFE_TOOLS, LIFE_SCRIPT)  # noqa: B023
+        except BaseException as error:
+            error.add_note(f"killed {'after' if after else 'before'} step {step}")
+            raise
