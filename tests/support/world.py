@@ -132,7 +132,7 @@ class World:
     def start_worker(self, name: str = "w") -> None:
         """Start a worker for the pool ``shared``."""
         identity = WorkerIdentity("default", "shared", name, self.entropy.token(), self._slots)
-        executor = ScriptExecutor(self.script.tools, self.counts, self.kill_worker)
+        executor = ScriptExecutor(self.script.tools, self.counts, lambda: self.crash_worker(name))
         self.worker = Worker(
             self.ledger,
             identity,
@@ -147,6 +147,11 @@ class World:
         """End the worker without any goodbye."""
         if self._working is not None:
             self._working.cancel()
+
+    def crash_worker(self, name: str) -> None:
+        """End the worker as a crash would; another process of that name is there after a moment."""
+        self.kill_worker()
+        asyncio.get_running_loop().call_later(1.0, lambda: self.start_worker(name))
 
     async def stop(self) -> None:
         """End everything."""
