@@ -17,6 +17,10 @@ _SHORTEST_CORE = 8
 """The same for what base64 makes of a secret that stands inside a longer text."""
 
 
+_JSON_IN_JSON = 3
+"""How often a text may have been put into a JSON string: an error's message that quotes another error is the usual."""
+
+
 class Redactor:
     """Replaces the values it was told, and the usual encodings of them, wherever they occur."""
 
@@ -36,13 +40,13 @@ class Redactor:
             quote(raw, safe=""),
             quote(raw),
             quote_plus(raw),
-            json.dumps(secret)[1:-1],
-            json.dumps(secret, ensure_ascii=False)[1:-1],
             escape(secret),
             *padded,
             *(text.rstrip("=") for text in padded),
             *_base64_cores(raw),
         }
+        for _ in range(_JSON_IN_JSON):
+            forms |= {escaped for form in forms for escaped in _json_escaped(form)}
         # Longest first: a shorter form inside a longer one must not leave the rest of it standing.
         self._forms = sorted({*self._forms, *forms}, key=len, reverse=True)
 
@@ -76,6 +80,12 @@ class Redactor:
                 return {self.text(name): self.value(item) for name, item in value.items()}
             case _:
                 return value
+
+
+def _json_escaped(text: str) -> tuple[str, ...]:
+    plain = json.dumps(text, ensure_ascii=False)[1:-1]
+    # Some writers escape slashes as well.
+    return json.dumps(text)[1:-1], plain, plain.replace("/", "\\/")
 
 
 def _base64_cores(raw: bytes) -> set[str]:
