@@ -12,6 +12,7 @@ class RedisLedger(RedisWorkerSide, RedisSchedulerSide):
     """What both planes may do, as Lua steps on one server."""
 
     def __init__(self, connection: RedisConnection) -> None:
+        self.connection = connection
         RedisWorkerSide.__init__(self, connection)
         RedisSchedulerSide.__init__(self, connection)
 

@@ -50,7 +50,7 @@ class RedisSchedulerSide:
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
-        self._taken_over: set[str] = set()
+        self._taken_over: set[tuple[str, str]] = set()
 
     # --- runs
 
@@ -239,9 +239,9 @@ class RedisSchedulerSide:
         """Return unread reports as (id, report) in order; the first calls give all that are still unacknowledged."""
         try:
             for namespace in namespaces:
-                if namespace not in self._taken_over:
+                if (namespace, consumer) not in self._taken_over:
                     found = await self._take_over(namespace, consumer)
-                    self._taken_over.add(namespace)
+                    self._taken_over.add((namespace, consumer))
                     if found:
                         return found
             return await self._read_new(namespaces, consumer, count, block_ms)

@@ -72,6 +72,9 @@ function records.tell(record_key, record, now, only_next)
       return
     end
     local waiter = read_hash(key('node', uid))
+    if waiter then
+      waiter.uid = uid
+    end
     if waiter and redis.call('HGET', key('run', waiter.run), 'state') == 'open' then
       reports.send(waiter, 'RecordFreed', now, {holder = record.owner, recordVersion = record.version})
       if only_next then

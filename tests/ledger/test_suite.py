@@ -1,0 +1,597 @@
+"""One suite for both ledgers: what every operation promises, whoever carries it out."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agentrun.contract.failures import Effect
+from agentrun.contract.orders import Amount
+from agentrun.contract.run import Priority
+from agentrun.contract.tool import IdempotencyScope, OnDuplicate, SideEffect
+from agentrun.ledger.port import (
+    AdmissionVerdict,
+    AnswerVerdict,
+    ClaimVerdict,
+    CommitVerdict,
+    RecordStatus,
+    RefusalKind,
+    SlotLimit,
+    WithdrawVerdict,
+)
+from support.ledgers import LedgerBench, as_recovery, build_memory_bench, build_redis_bench
+from support.orders import NAMESPACE, build_order, build_registration, build_worker, done, failed
+
+LEASE_MS = 30_000
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[LedgerBench]:
+    if request.param == "memory":
+        built = await build_memory_bench()
+    else:
+        built = await build_redis_bench(request.getfixturevalue("empty_ledger_url"))
+    yield built
+    await built.close()
+
+
+# --- runs and sessions
+
+
+async def test_the_same_run_is_admitted_again_with_the_same_answer(bench: LedgerBench) -> None:
+    for _ in range(2):
+        answer = await bench.ledger.admit_run(build_registration("a", "name"))
+        assert answer.verdict is AdmissionVerdict.ADMITTED
+
+
+async def test_a_finished_run_of_this_name_and_content_gives_its_outcome(bench: LedgerBench) -> None:
+    await bench.begin("a", name="name")
+    await bench.ledger.finish_run(NAMESPACE, "a", {"phase": "Succeeded", "n": 9007199254740993}, 1000_000)
+    again = await bench.ledger.admit_run(build_registration("b", "name"))
+    assert (again.verdict, again.other_uid) == (AdmissionVerdict.ALREADY_FINISHED, "a")
+    assert again.outcome == {"phase": "Succeeded", "n": 9007199254740993}
+    other = await bench.ledger.admit_run(build_registration("c", "name", spec_digest="sha256:other"))
+    assert other.verdict is AdmissionVerdict.ADMITTED
+
+
+async def test_a_run_that_never_finished_is_gone_on_with_under_the_first_ones_identity(bench: LedgerBench) -> None:
+    await bench.begin("a", name="name")
+    second = await bench.ledger.admit_run(build_registration("b", "name"))
+    assert (second.verdict, second.other_uid) == (AdmissionVerdict.ADOPT, "a")
+    await bench.ledger.finish_run(NAMESPACE, "b", None, 1000_000)
+    third = await bench.ledger.admit_run(build_registration("c", "name"))
+    assert (third.verdict, third.other_uid) == (AdmissionVerdict.ADOPT, "a")
+
+
+async def test_a_tombstone_ends_with_its_time(bench: LedgerBench) -> None:
+    await bench.begin("a", name="name")
+    await bench.ledger.finish_run(NAMESPACE, "a", {}, 5_000)
+    await bench.pass_time(6_000)
+    assert (await bench.ledger.admit_run(build_registration("b", "name"))).verdict is AdmissionVerdict.ADMITTED
+
+
+async def test_a_session_has_one_run_at_a_time(bench: LedgerBench) -> None:
+    await bench.begin("a", session="s")
+    busy = await bench.ledger.admit_run(build_registration("b", session="s"))
+    assert (busy.verdict, busy.other_uid, busy.other_name) == (AdmissionVerdict.SESSION_BUSY, "a", "a")
+    await bench.ledger.finish_run(NAMESPACE, "a", {}, 1000)
+    assert (await bench.ledger.admit_run(build_registration("b", session="s"))).verdict is AdmissionVerdict.ADMITTED
+
+
+async def test_a_session_stays_busy_while_a_finished_runs_claim_lives(bench: LedgerBench) -> None:
+    await bench.begin(session="s")
+    claim = await bench.claim(build_order(session="s"))
+    await bench.ledger.cancel_run(NAMESPACE, "run-1")
+    await bench.ledger.finish_run(NAMESPACE, "run-1", {}, 1000_000)
+    refused = await bench.ledger.admit_run(build_registration("b", session="s"))
+    assert refused.verdict is AdmissionVerdict.SESSION_BUSY
+    await bench.ledger.commit(claim, done())
+    assert (await bench.ledger.admit_run(build_registration("b", session="s"))).verdict is AdmissionVerdict.ADMITTED
+
+
+async def test_an_epoch_never_goes_backward(bench: LedgerBench) -> None:
+    assert await bench.ledger.take_epoch(0) == 1
+    assert await bench.ledger.take_epoch(7) == 8
+    assert await bench.ledger.take_epoch(0) == 9
+
+
+# --- dispatch
+
+
+async def test_an_order_that_is_dispatched_twice_stands_once(bench: LedgerBench) -> None:
+    await bench.begin()
+    for _ in range(3):
+        assert (await bench.ledger.dispatch(build_order(), (), None)).refusal is None
+    assert len(await bench.take()) == 1
+
+
+@pytest.mark.parametrize(
+    "order, want",
+    [
+        pytest.param(build_order(seq=2), RefusalKind.STALE_SEQ, id="a seq that is not the next"),
+        pytest.param(build_order(epoch=0), RefusalKind.STALE_EPOCH, id="an older epoch"),
+        pytest.param(build_order(run_uid="other"), RefusalKind.RUN_CLOSED, id="an unknown run"),
+    ],
+)
+async def test_an_order_is_refused(bench: LedgerBench, order: object, want: RefusalKind) -> None:
+    await bench.begin()
+    await bench.ledger.take_epoch(0)
+    assert (await bench.ledger.dispatch(order, (), None)).refusal is want  # type: ignore[arg-type]
+
+
+async def test_a_cancelled_run_gets_no_orders_but_its_recoveries(bench: LedgerBench) -> None:
+    await bench.begin()
+    order = build_order()
+    await bench.claim(order)
+    await bench.pass_time(LEASE_MS + 1)
+    await bench.ledger.fence_attempt(NAMESPACE, "node-1", 1)
+    await bench.ledger.cancel_run(NAMESPACE, "run-1")
+    assert (await bench.ledger.dispatch(build_order("node-2"), (), None)).refusal is RefusalKind.RUN_CLOSED
+    assert (await bench.ledger.dispatch(as_recovery(order, 2), (), None)).refusal is None
+
+
+async def test_a_new_order_takes_the_place_of_one_nobody_claimed(bench: LedgerBench) -> None:
+    await bench.begin()
+    first = await bench.send(build_order(seq=1))
+    await bench.ledger.dispatch(build_order(seq=2), (), None)
+    assert (await bench.gate(first))[0].verdict is ClaimVerdict.STALE
+    assert [one.order.seq for one in await bench.take()] == [2]
+
+
+async def test_slots_are_held_from_dispatch_to_the_end(bench: LedgerBench) -> None:
+    await bench.begin()
+    limits = (SlotLimit("global", 9), SlotLimit("tool:act", 2))
+    first = await bench.send(build_order("a", key="a"), limits)
+    await bench.ledger.dispatch(build_order("b", key="b"), limits, None)
+    answer = await bench.ledger.dispatch(build_order("c", key="c"), limits, None)
+    assert (answer.refusal, answer.limit) == (RefusalKind.NO_SLOT, "tool:act")
+    _, claim = await bench.gate(first)
+    await bench.ledger.commit(claim, done())
+    assert (await bench.ledger.dispatch(build_order("c", key="c"), limits, None)).refusal is None
+    assert await bench.ledger.find_slots_in_use(NAMESPACE, "tool:act") == 2
+    assert await bench.ledger.find_slots_in_use(NAMESPACE, "global") == 3, "the scheduler frees the global one"
+    await bench.ledger.release_slots(NAMESPACE, "a", 1)
+    assert await bench.ledger.find_slots_in_use(NAMESPACE, "global") == 2
+
+
+async def test_slots_are_leases_that_renewal_extends(bench: LedgerBench) -> None:
+    await bench.begin()
+    limits = (SlotLimit("tool:act", 1),)
+    await bench.ledger.dispatch(build_order("a", key="a", claim_within_ms=10**9), limits, None)
+    await bench.pass_time(50_000)
+    await bench.ledger.renew_slots(NAMESPACE, [("a", 1)])
+    await bench.pass_time(50_000)
+    assert await bench.ledger.find_slots_in_use(NAMESPACE, "tool:act") == 1
+    await bench.pass_time(61_000)
+    assert await bench.ledger.find_slots_in_use(NAMESPACE, "tool:act") == 0
+
+
+async def test_priority_decides_what_is_taken_first(bench: LedgerBench) -> None:
+    await bench.begin()
+    for node, priority in (("a", Priority.P3), ("b", Priority.P0), ("c", Priority.P2)):
+        await bench.ledger.dispatch(build_order(node, key=node, priority=priority), (), None)
+    assert [one.order.node_uid for one in await bench.take()] == ["b", "c", "a"]
+    assert await bench.ledger.find_backlog(NAMESPACE, "shared", "act") == {
+        Priority.P0: 1,
+        Priority.P1: 0,
+        Priority.P2: 1,
+        Priority.P3: 1,
+    }
+
+
+# --- withdraw
+
+
+async def test_an_unclaimed_order_is_taken_back_once_and_for_all(bench: LedgerBench) -> None:
+    await bench.begin()
+    delivery = await bench.send(build_order(hold=Amount(micros=5)))
+    for _ in range(2):
+        assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.WITHDRAWN
+    assert (await bench.gate(delivery))[0].verdict is ClaimVerdict.STALE
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).held == Amount()
+
+
+async def test_a_claimed_order_cannot_be_taken_back(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order())
+    assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.CLAIMED
+    await bench.ledger.commit(claim, done())
+    assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.ENDED
+
+
+async def test_an_order_that_is_withdrawn_before_it_came_finds_its_seq_taken(bench: LedgerBench) -> None:
+    await bench.begin()
+    assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.WITHDRAWN
+    assert (await bench.ledger.dispatch(build_order(seq=1), (), None)).refusal is RefusalKind.STALE_SEQ
+    assert (await bench.ledger.dispatch(build_order(seq=2), (), None)).refusal is None
+
+
+# --- the gate
+
+
+async def test_one_of_many_workers_passes_the_gate(bench: LedgerBench) -> None:
+    await bench.begin()
+    delivery = await bench.send(build_order())
+    verdicts = [(await bench.gate(delivery, build_worker(f"w{number}")))[0].verdict for number in range(20)]
+    assert sorted(verdicts) == [ClaimVerdict.EXECUTE, *[ClaimVerdict.STALE] * 19]
+    assert await bench.kinds() == ["Claimed"]
+
+
+async def test_a_claim_whose_reply_was_lost_gets_the_same_answer(bench: LedgerBench) -> None:
+    await bench.begin()
+    delivery = await bench.send(build_order())
+    first = await bench.ledger.claim(build_worker(), delivery, "mine")
+    assert (await bench.ledger.claim(build_worker(), delivery, "mine")) == first
+    assert await bench.kinds() == ["Claimed"]
+
+
+async def test_an_equal_call_gets_the_stored_result(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a"), done({"n": 9007199254740993, "t": "Ω"}))
+    await bench.reports()
+    answer, _ = await bench.gate(await bench.send(build_order("b")))
+    assert (answer.verdict, answer.report_kind) == (ClaimVerdict.REPORTED, "Replayed")
+    (report,) = await bench.reports()
+    assert report.outcome is not None
+    assert report.outcome.result == {"n": 9007199254740993, "t": "Ω"}
+    assert report.holder == f"{NAMESPACE}/run-1/a"
+
+
+async def test_one_key_with_other_params_is_a_conflict_whatever_stands_there(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a"), done())
+    answer, _ = await bench.gate(await bench.send(build_order("b", params={"order": 8})))
+    assert answer.report_kind == "Conflict"
+
+
+@pytest.mark.parametrize("rule", [OnDuplicate.REJECT, OnDuplicate.ASK])
+async def test_a_duplicate_is_reported_where_the_tool_says_so(bench: LedgerBench, rule: OnDuplicate) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a"), done())
+    other = build_order("b", record={"on_duplicate": rule})
+    assert (await bench.gate(await bench.send(other)))[0].report_kind == "Duplicate"
+    own = build_order("c", record={"on_duplicate": rule, "own_key": True}, key="own")
+    assert (await bench.gate(await bench.send(own)))[0].verdict is ClaimVerdict.EXECUTE
+
+
+async def test_an_equal_call_of_a_live_claim_waits_and_is_told(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order("a"))
+    assert (await bench.gate(await bench.send(build_order("b"))))[0].report_kind == "Busy"
+    await bench.reports()
+    await bench.ledger.commit(claim, done())
+    assert {(str(report.kind), report.node_uid) for report in await bench.reports()} == {
+        ("Committed", "a"),
+        ("RecordFreed", "b"),
+    }
+
+
+async def test_who_no_longer_waits_is_not_told(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order("a"))
+    await bench.gate(await bench.send(build_order("b")))
+    await bench.reports()
+    await bench.ledger.stop_waiting(NAMESPACE, "key-1", "b")
+    await bench.ledger.commit(claim, done())
+    assert await bench.kinds() == ["Committed"]
+
+
+async def test_behind_an_unknown_outcome_a_once_call_is_recovered_and_another_is_made_again(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a", key="once"), failed(Effect.UNKNOWN))
+    await bench.ledger.mark_inbox(NAMESPACE, "once", "a", True)
+    await bench.ledger.mark_inbox(NAMESPACE, "once", "a", False)
+    assert (await bench.gate(await bench.send(build_order("b", key="once"))))[0].report_kind == "Recover"
+    harmless = {"key": "harmless", "side_effect": SideEffect.IDEMPOTENT}
+    await bench.execute(build_order("c", **harmless), failed(Effect.UNKNOWN))
+    answer, _ = await bench.gate(await bench.send(build_order("d", **harmless)))
+    assert answer.verdict is ClaimVerdict.EXECUTE
+
+
+async def test_a_deadline_that_has_passed_executes_nothing(bench: LedgerBench) -> None:
+    await bench.begin()
+    delivery = await bench.send(build_order())
+    await bench.pass_time(60_001)
+    assert (await bench.gate(delivery))[0].report_kind == "DeadlinePassed"
+
+
+async def test_no_attempt_outlives_the_runs_deadline(bench: LedgerBench) -> None:
+    await bench.begin()
+    answer, _ = await bench.gate(await bench.send(build_order(run_remaining_ms=3_000)))
+    assert answer.remaining_ms == 3_000
+
+
+async def test_a_rate_lets_through_one_call_per_period(bench: LedgerBench) -> None:
+    await bench.begin()
+    deliveries = [await bench.send(build_order(node, key=node, rate_per_second=10)) for node in "ab"]
+    assert (await bench.gate(deliveries[0]))[0].verdict is ClaimVerdict.EXECUTE
+    waiting, _ = await bench.gate(deliveries[1])
+    assert waiting.verdict is ClaimVerdict.WAIT_RATE
+    assert 100 <= waiting.wait_ms <= 101
+    await bench.pass_time(waiting.wait_ms)
+    assert (await bench.gate(deliveries[1]))[0].verdict is ClaimVerdict.EXECUTE
+
+
+# --- commit, fencing, recovery
+
+
+async def test_a_commit_is_counted_once(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order(hold=Amount(micros=10)))
+    for _ in range(3):
+        assert await bench.ledger.commit(claim, done(micros=7)) is CommitVerdict.COMMITTED
+    counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
+    assert (counters.settled.micros, counters.held.micros) == (7, 0)
+    assert await bench.kinds() == ["Claimed", "Committed"]
+
+
+async def test_a_heartbeat_keeps_the_claim_and_tells_of_a_cancel(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order(timeout_ms=200_000))
+    for _ in range(3):
+        await bench.pass_time(20_000)
+        answer = await bench.ledger.heartbeat(build_worker(), claim)
+        assert (answer.fenced, answer.cancelled, answer.lease_ms) == (False, False, LEASE_MS)
+    await bench.ledger.cancel_run(NAMESPACE, "run-1")
+    assert (await bench.ledger.heartbeat(build_worker(), claim)).cancelled
+    assert await bench.ledger.commit(claim, done()) is CommitVerdict.COMMITTED
+
+
+async def test_a_silent_claim_is_reported_lost_once(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.claim(build_order())
+    await bench.reports()
+    await bench.pass_time(LEASE_MS + 6_000)
+    await bench.take(build_worker("other"))
+    await bench.pass_time(6_000)
+    await bench.take(build_worker("other"))
+    assert await bench.kinds() == ["Lost"]
+    state = await bench.ledger.find_node(NAMESPACE, "node-1")
+    assert state.claimed
+    assert state.claim_silent_ms > LEASE_MS
+
+
+async def test_a_fenced_workers_commit_is_evidence_and_billed_once(bench: LedgerBench) -> None:
+    await bench.begin()
+    order = build_order(hold=Amount(micros=10))
+    claim = await bench.claim(order)
+    assert await bench.ledger.fence_attempt(NAMESPACE, "node-1", 1)
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 10
+    assert (await bench.ledger.heartbeat(build_worker(), claim)).fenced
+    for _ in range(2):
+        assert await bench.ledger.commit(claim, done({"id": 1}, micros=7)) is CommitVerdict.FENCED
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 7
+    answer, _ = await bench.gate(await bench.send(as_recovery(order, 2)))
+    assert answer.verdict is ClaimVerdict.RECOVER
+    assert answer.evidence is not None
+    assert answer.evidence.result == {"id": 1}
+
+
+async def test_a_recovery_resolves_the_record(bench: LedgerBench) -> None:
+    await bench.begin()
+    order = build_order()
+    await bench.claim(order)
+    await bench.ledger.fence_attempt(NAMESPACE, "node-1", 1)
+    answer, recovery = await bench.gate(await bench.send(as_recovery(order, 2)))
+    assert answer.previous is not None
+    assert answer.previous.status is RecordStatus.PROCESSING
+    assert not answer.previous_worker_gone
+    for _ in range(2):
+        assert await bench.ledger.adopt(recovery)
+    await bench.ledger.commit(recovery, done({"id": 1}))
+    record = await bench.ledger.find_record(NAMESPACE, "key-1")
+    assert record is not None
+    assert record.status is RecordStatus.SUCCESS
+    assert await bench.kinds() == ["Claimed", "Claimed", "Adopted", "Committed"]
+
+
+@pytest.mark.parametrize("how", ["retired", "replaced"])
+async def test_a_worker_is_proven_gone(bench: LedgerBench, how: str) -> None:
+    await bench.begin()
+    await bench.ledger.register_worker(build_worker("w", "1"), 1)
+    order = build_order()
+    await bench.claim(order)
+    if how == "retired":
+        await bench.ledger.retire_worker(build_worker("w", "1"))
+    else:
+        await bench.ledger.register_worker(build_worker("w", "2"), 1)
+    await bench.ledger.fence_attempt(NAMESPACE, "node-1", 1)
+    await bench.ledger.dispatch(as_recovery(order, 2), (), None)
+    taker = build_worker("other")
+    (delivery,) = await bench.take(taker)
+    answer, _ = await bench.gate(delivery, taker)
+    assert answer.previous_worker_gone
+
+
+async def test_a_recovery_nobody_carried_out_leaves_the_outcome_unknown(bench: LedgerBench) -> None:
+    await bench.begin()
+    order = build_order()
+    await bench.claim(order)
+    await bench.ledger.fence_attempt(NAMESPACE, "node-1", 1)
+    delivery = await bench.send(as_recovery(order, 2))
+    assert await bench.ledger.abandon_recovery(NAMESPACE, "node-1", 2)
+    assert (await bench.gate(delivery))[0].verdict is ClaimVerdict.STALE
+    record = await bench.ledger.find_record(NAMESPACE, "key-1")
+    assert record is not None
+    assert record.status is RecordStatus.UNKNOWN
+
+
+async def test_an_abandoned_claim_was_no_attempt(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order())
+    for _ in range(2):
+        assert await bench.ledger.abandon_claim(claim, "Draining")
+    assert await bench.kinds() == ["Claimed", "HandedBack"]
+    assert (await bench.gate(await bench.send(build_order(seq=2))))[0].verdict is ClaimVerdict.EXECUTE
+
+
+async def test_a_handed_back_order_returns_its_hold(bench: LedgerBench) -> None:
+    await bench.begin()
+    delivery = await bench.send(build_order(hold=Amount(micros=5)))
+    for _ in range(2):
+        await bench.ledger.hand_back(build_worker(), delivery, "Rate")
+    assert await bench.kinds() == ["HandedBack"]
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).held.micros == 0
+
+
+async def test_an_order_that_kills_its_workers_is_poison(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.ledger.dispatch(build_order(claim_within_ms=10**9), (), None)
+    for number in range(3):
+        worker = build_worker(f"w{number}")
+        await bench.ledger.register_worker(worker, 1)
+        assert len(await bench.take(worker)) == 1
+        await bench.ledger.retire_worker(worker)
+        await bench.pass_time(6_000)
+    assert await bench.take(build_worker("last")) == []
+    assert await bench.kinds() == ["Poison"]
+
+
+async def test_an_unclaimed_order_of_a_dead_worker_is_handed_on(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.ledger.register_worker(build_worker("dead"), 1)
+    await bench.ledger.dispatch(build_order(), (), None)
+    assert len(await bench.take(build_worker("dead"))) == 1
+    assert await bench.take(build_worker("alive")) == []
+    await bench.pass_time(LEASE_MS + 6_000)
+    assert len(await bench.take(build_worker("alive"))) == 1
+
+
+# --- a human's answers
+
+
+async def test_a_humans_answer_reaches_the_record_it_was_asked_about(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a"), failed(Effect.UNKNOWN))
+    await bench.ledger.mark_inbox(NAMESPACE, "key-1", "a", True)
+    assert (await bench.gate(await bench.send(build_order("b"))))[0].report_kind == "Busy"
+    await bench.reports()
+    record = await bench.ledger.find_record(NAMESPACE, "key-1")
+    assert record is not None
+    assert record.in_inbox
+    for _ in range(2):
+        verdict = await bench.ledger.answer_record(NAMESPACE, "key-1", record.version, Effect.EXECUTED, {"id": 1}, True)
+        assert verdict is AnswerVerdict.APPLIED
+    assert await bench.kinds() == ["RecordFreed"]
+    late = await bench.ledger.answer_record(NAMESPACE, "key-1", record.version, Effect.NOT_EXECUTED, None, False)
+    assert late is AnswerVerdict.MOVED
+    settled = await bench.ledger.find_record(NAMESPACE, "key-1")
+    assert settled is not None
+    assert settled.outcome is not None
+    assert settled.outcome.result == {"id": 1}
+
+
+async def test_when_an_inbox_closes_unsettled_one_waiter_after_the_other_is_told(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a"), failed(Effect.UNKNOWN))
+    await bench.ledger.mark_inbox(NAMESPACE, "key-1", "a", True)
+    for node in ("b", "c"):
+        await bench.gate(await bench.send(build_order(node)))
+    await bench.reports()
+    await bench.ledger.mark_inbox(NAMESPACE, "key-1", "a", False)
+    assert [(str(report.kind), report.node_uid) for report in await bench.reports()] == [("RecordFreed", "b")]
+
+
+# --- money
+
+
+@pytest.mark.parametrize(
+    "limit, want",
+    [
+        pytest.param(Amount(micros=100, tokens=-1, model_calls=-1), RefusalKind.BUDGET_HELD, id="live holds"),
+        pytest.param(Amount(micros=30, tokens=-1, model_calls=-1), RefusalKind.BUDGET_EXHAUSTED, id="never fits"),
+        pytest.param(Amount(micros=0, tokens=-1, model_calls=-1), RefusalKind.BUDGET_EXHAUSTED, id="zero is nothing"),
+        pytest.param(Amount(micros=-1, tokens=-1, model_calls=-1), None, id="unlimited"),
+    ],
+)
+async def test_a_hold_must_fit_the_runs_budget(bench: LedgerBench, limit: Amount, want: RefusalKind | None) -> None:
+    await bench.begin(budget=limit)
+    hold = Amount(micros=60)
+    first = await bench.ledger.dispatch(build_order("a", key="a", hold=hold), (), None)
+    second = await bench.ledger.dispatch(build_order("b", key="b", hold=hold), (), None)
+    if want is RefusalKind.BUDGET_HELD:
+        assert first.refusal is None
+    assert second.refusal is want
+
+
+async def test_ten_thousand_tiny_amounts_add_up_exactly(bench: LedgerBench) -> None:
+    await bench.begin()
+    for number in range(200):
+        node = f"n{number}"
+        await bench.execute(build_order(node, key=node, hold=Amount(micros=13)), done(micros=13))
+    counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
+    assert counters.settled.micros == 2600
+    assert counters.settled.micros == sum(amount.micros for amount in counters.nodes.values())
+    assert counters.held == Amount()
+
+
+async def test_no_report_ever_lowers_a_counter(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order(hold=Amount(micros=5)), done(micros=-100))
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 0
+
+
+async def test_a_raised_budget_admits_at_once(bench: LedgerBench) -> None:
+    await bench.begin(budget=Amount(micros=10, tokens=-1, model_calls=-1))
+    order = build_order(hold=Amount(micros=20))
+    assert (await bench.ledger.dispatch(order, (), None)).refusal is RefusalKind.BUDGET_EXHAUSTED
+    await bench.ledger.set_budget(NAMESPACE, "run-1", Amount(micros=20, tokens=-1, model_calls=-1))
+    assert (await bench.ledger.dispatch(order, (), None)).refusal is None
+
+
+# --- ends
+
+
+async def test_a_finished_run_leaves_no_open_claim_behind(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.claim(build_order("dead", key="dead"))
+    await bench.ledger.dispatch(build_order("queued", key="queued"), (SlotLimit("tool:act", 5),), None)
+    await bench.pass_time(LEASE_MS + 1)
+    await bench.ledger.finish_run(NAMESPACE, "run-1", {}, 1000_000)
+    record = await bench.ledger.find_record(NAMESPACE, "dead")
+    assert record is not None
+    assert record.status is RecordStatus.UNKNOWN
+    assert await bench.take() == []
+    assert await bench.ledger.find_slots_in_use(NAMESPACE, "tool:act") == 0
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).held == Amount()
+
+
+async def test_a_result_answers_for_its_window_only(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a", record={"window_ms": 5_000}), done())
+    await bench.pass_time(5_001)
+    assert (await bench.gate(await bench.send(build_order("b"))))[0].verdict is ClaimVerdict.EXECUTE
+
+
+async def test_a_result_of_scope_run_lives_until_the_runs_end(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a", record={"scope": IdempotencyScope.RUN, "window_ms": 1}), done())
+    await bench.pass_time(1_000_000)
+    assert await bench.ledger.find_record(NAMESPACE, "key-1") is not None
+
+
+async def test_an_unacknowledged_report_comes_again_to_a_new_reader(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.claim(build_order())
+    first = await bench.ledger.read_reports([NAMESPACE], "one", 10, 1)
+    second = await bench.ledger.read_reports([NAMESPACE], "two", 10, 1)
+    assert [report for _, report in first] == [report for _, report in second]
+    await bench.ledger.acknowledge_reports(NAMESPACE, [entry for entry, _ in second])
+    assert not await bench.ledger.read_reports([NAMESPACE], "three", 10, 1)
+
+
+async def test_a_tools_definition_is_kept_exactly(bench: LedgerBench) -> None:
+    await bench.ledger.put_tool(NAMESPACE, "sha256:t", {"n": 9007199254740993, "t": "\u2028"})
+    assert await bench.ledger.fetch_tool(NAMESPACE, "sha256:t") == {"n": 9007199254740993, "t": "\u2028"}
+    assert await bench.ledger.fetch_tool(NAMESPACE, "sha256:other") is None
+
+
+async def test_a_pool_announces_the_slots_of_its_live_workers(bench: LedgerBench) -> None:
+    await bench.ledger.register_worker(build_worker("a", slots=3), 1)
+    await bench.ledger.register_worker(build_worker("b", slots=4), 1)
+    assert await bench.ledger.find_pool_slots(NAMESPACE, "shared") == 7
+    await bench.ledger.retire_worker(build_worker("b", slots=4))
+    assert await bench.ledger.find_pool_slots(NAMESPACE, "shared") == 3
+    await bench.pass_time(LEASE_MS + 1)
+    assert await bench.ledger.find_pool_slots(NAMESPACE, "shared") == 0
+    await bench.ledger.keep_alive(build_worker("a", slots=3))
+    assert await bench.ledger.find_pool_slots(NAMESPACE, "shared") == 3

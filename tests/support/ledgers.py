@@ -1,0 +1,131 @@
+"""Both ledgers behind one set of helpers, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from agentrun.contract.orders import AttemptOutcome, Order, OrderKind, Report
+from agentrun.ledger.memory_ledger import MemoryLedger
+from agentrun.ledger.port import Claim, ClaimAnswer, ClaimVerdict, Delivery, Ledger, SlotLimit, WorkerIdentity
+from agentrun.ledger.redis_connection import Durability, LedgerSettings
+from agentrun.ledger.redis_ledger import RedisLedger
+from support.orders import NAMESPACE, build_registration, build_worker
+
+START_MS = 1_767_225_600_000
+_CLOCK = """
+local clock = {}
+function clock.now_us() return tonumber(redis.call('GET', 'test:now')) * 1000 end
+function clock.now_ms() return math.floor(clock.now_us() / 1000) end
+function clock.up_ms() return 3600000 end
+"""
+
+
+class LedgerBench:
+    """One ledger, its clock, and the steps that most tests begin with."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.now_ms = START_MS
+        self._tokens = (f"token-{number}" for number in itertools.count(1))
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Move the ledger's clock."""
+        self.now_ms += milliseconds
+
+    async def close(self) -> None:
+        """End the ledger."""
+        await self.ledger.close()
+
+    async def begin(self, uid: str = "run-1", **more: Any) -> None:
+        """Open the ledger, take epoch 1 and admit a run."""
+        await self.ledger.open([NAMESPACE])
+        await self.ledger.admit_run(build_registration(uid, **more))
+
+    async def take(self, worker: WorkerIdentity | None = None, count: int = 10) -> list[Delivery]:
+        """Take what stands in the pool's streams."""
+        found: list[Delivery] = []
+        for _ in range(8):
+            got = await self.ledger.take_orders(worker or build_worker(), count - len(found), 0)
+            found.extend(got)
+            if len(found) >= count:
+                break
+        return found
+
+    async def send(self, order: Order, limits: Sequence[SlotLimit] = ()) -> Delivery:
+        """Dispatch an order and take it."""
+        answer = await self.ledger.dispatch(order, limits, None)
+        assert answer.refusal is None, answer
+        return next(one for one in await self.take() if one.order.node_uid == order.node_uid)
+
+    async def gate(self, delivery: Delivery, worker: WorkerIdentity | None = None) -> tuple[ClaimAnswer, Claim]:
+        """Ask the gate with a fresh token."""
+        token = next(self._tokens)
+        answer = await self.ledger.claim(worker or build_worker(), delivery, token)
+        return answer, Claim(delivery.order, token, delivery.stream, delivery.entry_id)
+
+    async def claim(self, order: Order, worker: WorkerIdentity | None = None) -> Claim:
+        """Send an order and pass the gate with it."""
+        answer, claim = await self.gate(await self.send(order), worker)
+        assert answer.verdict in (ClaimVerdict.EXECUTE, ClaimVerdict.RECOVER), answer
+        return claim
+
+    async def execute(self, order: Order, outcome: AttemptOutcome) -> Claim:
+        """Send, claim and commit."""
+        claim = await self.claim(order)
+        await self.ledger.commit(claim, outcome)
+        return claim
+
+    async def reports(self) -> list[Report]:
+        """Read and acknowledge all reports."""
+        found: list[Report] = []
+        while True:
+            got = await self.ledger.read_reports([NAMESPACE], "reader", 100, 1)
+            if not got:
+                return found
+            found.extend(report for _, report in got)
+            await self.ledger.acknowledge_reports(NAMESPACE, [entry for entry, _ in got])
+
+    async def kinds(self) -> list[str]:
+        """Return what has been reported since."""
+        return [str(report.kind) for report in await self.reports()]
+
+
+def as_recovery(order: Order, seq: int) -> Order:
+    """Return the recovery of an order."""
+    return order.model_copy(update={"kind": OrderKind.RECOVER, "seq": seq, "request_id": f"recover-{seq}"})
+
+
+class RedisBench(LedgerBench):
+    """On a real server, whose scripts read the test's clock."""
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Move the clock that the scripts read."""
+        await super().pass_time(milliseconds)
+        ledger = self.ledger
+        assert isinstance(ledger, RedisLedger)
+        await ledger.connection.client.set("test:now", self.now_ms)
+
+
+async def build_memory_bench() -> LedgerBench:
+    """Return the ledger in memory."""
+    times = {"now": START_MS - 3_600_000}
+    ledger = MemoryLedger(lambda: times["now"])
+
+    class MemoryBench(LedgerBench):
+        async def pass_time(self, milliseconds: int) -> None:
+            await super().pass_time(milliseconds)
+            times["now"] = self.now_ms
+
+    bench = MemoryBench(ledger)
+    await bench.pass_time(0)
+    return bench
+
+
+async def build_redis_bench(url: str) -> LedgerBench:
+    """Return the ledger on a server."""
+    settings = LedgerSettings(libraries={"clock": _CLOCK}, durability=Durability.REQUIRE)
+    bench = RedisBench(RedisLedger.connect(url, settings))
+    await bench.pass_time(0)
+    return bench
