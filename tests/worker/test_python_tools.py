@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-import structlog
 
 from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.failures import Reason
@@ -258,11 +257,10 @@ async def test_the_right_to_the_ledger_is_not_handed_to_tools(monkeypatch: pytes
 
 @both_isolations
 @pytest.mark.parametrize("say_in", ["result", "error", "tool error", "print", "crash"])
-async def test_a_secret_that_a_function_says_is_cleaned(isolation: str, say_in: str) -> None:
+async def test_a_secret_that_a_function_says_is_cleaned(isolation: str, say_in: str, logs: list[object]) -> None:
     if (isolation, say_in) == ("Thread", "crash"):
         pytest.skip("it would end the tests")
-    with structlog.testing.capture_logs() as logs:
-        outcome = await call("use_secret", {"say_in": say_in}, isolation)
+    outcome = await call("use_secret", {"say_in": say_in}, isolation)
     told = str(outcome) + repr(logs)
     assert CANARY not in told
     if (isolation, say_in) != ("Thread", "print"):

@@ -9,7 +9,6 @@ from html import escape
 from urllib.parse import quote
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +45,9 @@ def forms() -> list[str]:
     "status, kind",
     [(200, "application/json"), (200, "text/html"), (400, "application/json"), (500, "text/plain")],
 )
-async def test_an_answer_that_says_a_secret_back_is_cleaned(encoding: str, status: int, kind: str) -> None:
+async def test_an_answer_that_says_a_secret_back_is_cleaned(
+    encoding: str, status: int, kind: str, logs: list[object]
+) -> None:
     said = ENCODINGS[encoding](CANARY)
 
     async def echo(received: Received, writer: object) -> None:
@@ -55,10 +56,9 @@ async def test_an_answer_that_says_a_secret_back_is_cleaned(encoding: str, statu
         await answer(status, body, kind)(received, writer)  # type: ignore[arg-type]
 
     secrets = FixedSecrets({"shop/token": CANARY})
-    with structlog.testing.capture_logs() as logs:
-        async with serving(echo) as provider:
-            tool = build_http_tool(provider.url, {"headersFrom": HEADERS_FROM})
-            outcome = await make_call(HttpExecutor(secrets), tool)
+    async with serving(echo) as provider:
+        tool = build_http_tool(provider.url, {"headersFrom": HEADERS_FROM})
+        outcome = await make_call(HttpExecutor(secrets), tool)
     left = json.dumps(outcome.to_wire(), default=str, ensure_ascii=False) + repr(logs)
     assert [form for form in forms() if form in left] == []
     assert MASK in left

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from agentrun.contract.defaults import RESULT_MAX_BYTES
+from agentrun.contract.defaults import RAW_OUTPUT_MAX_CHARS, RESULT_MAX_BYTES
 from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.failures import Effect, FailureClass, Reason
 from agentrun.contract.orders import AttemptOutcome
@@ -202,7 +202,7 @@ def _crashed(code: int, printed: bytes, redactor: Redactor) -> AttemptOutcome:
         ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     except ValueError:
         ended = f"was killed by signal {-code}"
-    tail = redactor.fragment(printed.decode("utf-8", "replace"))
+    tail = redactor.fragment(printed.decode("utf-8", "replace"))[-RAW_OUTPUT_MAX_CHARS:]
     said = f"the function's process {ended} before it answered"
     return failed(Effect.UNKNOWN, FailureClass.RETRYABLE, Reason.TOOL_CRASHED, said, raw_output=tail)
 
