@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 
 from agentrun.cli import init, local_run, validate, version
 from agentrun.cli.exit_codes import ExitCode
+from agentrun.local.manifests import STDIN
 
 _HELP = """Run agent work as execution trees, with every side effect behind a gate.
 
@@ -31,7 +32,9 @@ def build_app() -> App:
 def main() -> None:
     """Run the command line and end with its exit code; wrong arguments end with 2, as everywhere."""
     try:
-        code = build_app()(exit_on_error=False, result_action="return_value")
+        # A lone dash is a file's name by every convention; the parser takes it for an option.
+        tokens = [STDIN if token == "-" else token for token in sys.argv[1:]]
+        code = build_app()(tokens, exit_on_error=False, result_action="return_value")
     except CycloptsError:
         sys.exit(ExitCode.USAGE)
     sys.exit(int(code) if isinstance(code, int) else ExitCode.OK)

@@ -119,6 +119,8 @@ class LocalRun:
         """
         async with self._ledger() as connect:
             ledger = connect()
+            # A server that is not there is the user's matter now; later it is one to wait for.
+            await ledger.open(())
             scheduler = Scheduler(
                 cluster=self._cluster,
                 ledger=ledger,

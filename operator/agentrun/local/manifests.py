@@ -21,6 +21,7 @@ from agentrun.decisions.admission import Violation, ViolationKind, find_tool_vio
 from agentrun.decisions.facts import Problem
 from agentrun.decisions.value_paths import format_path
 from agentrun.local.model_errors import explain_errors
+from agentrun.local.param_misfits import find_misfits
 from agentrun.local.yaml_documents import FieldPath, YamlDocument, YamlRefusedError, read_documents
 from agentrun.schemas.validator import SchemaValidator
 
@@ -30,6 +31,8 @@ _WRITTEN_BY_OTHERS = {
     "AgentNode": "the operator creates the nodes of a run itself",
     "AgentApproval": "the operator creates approvals; answer one by patching its spec.decision",
 }
+STDIN = "/dev/stdin"
+"""Another name of ``-``."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -135,8 +138,13 @@ def _find(manifests: Manifests, validator: SchemaValidator) -> Iterator[Manifest
             if violation.kind is ViolationKind.PENDING and violation.value in near:
                 continue
             yield _problem(manifests, run, violation, near)
+        source = manifests.source_of(run)
+        for field_text, message in find_misfits(run.spec, near, validator):
+            line = source.document.line_of(_parse_field(field_text))
+            yield ManifestProblem(
+                source.file, line, field_text, message, "write what the tool's params schema asks for"
+            )
         if run.spec.cancel:
-            source = manifests.source_of(run)
             yield ManifestProblem(
                 source.file,
                 source.document.line_of(("spec", "cancel")),
@@ -218,7 +226,7 @@ def _read_files(
     paths: Sequence[str], read_stdin: Callable[[], bytes], problems: list[ManifestProblem]
 ) -> Iterator[tuple[str, bytes]]:
     for text in paths:
-        if text == "-":
+        if text in ("-", STDIN):
             yield "-", read_stdin()
             continue
         path = Path(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Iterator
 from typing import Any, Union, get_args, get_origin
@@ -14,13 +15,20 @@ from agentrun.contract.model_base import cut_text
 from agentrun.local.yaml_documents import FieldPath
 
 _SHOWN = 80
+_DECIMAL = re.compile(r"Decimal\('([^']*)'\)")
+_REMEDIES = ("remove", "write", "pass", "use", "give")
+"""What a remedy begins with, where a model's own message has one behind a colon."""
 
 
 def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[FieldPath, str, str]]:
     """Give (path, message, remedy) for each error, each place once."""
     seen: set[tuple[FieldPath, str]] = set()
-    for found in error.errors(include_url=False):
-        path = _path_of(found)
+    found_errors = error.errors(include_url=False)
+    paths = [_path_of(found) for found in found_errors]
+    for found, path in zip(found_errors, paths, strict=True):
+        # A list whose items are all wrong is reported as empty besides: only the items are the author's matter.
+        if found["type"] == "too_short" and any(other[: len(path)] == path for other in paths if other != path):
+            continue
         message, remedy = _explain(found, path, model)
         if (path, message) not in seen:
             seen.add((path, message))
@@ -28,10 +36,7 @@ def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[t
 
 
 def _path_of(found: ErrorDetails) -> FieldPath:
-    path = tuple(part for part in found["loc"] if part != "[key]")
-    if found["type"] == "missing":
-        return path
-    return path
+    return tuple(part for part in found["loc"] if part != "[key]")
 
 
 def _explain(found: ErrorDetails, path: FieldPath, model: type[BaseModel]) -> tuple[str, str]:
@@ -63,9 +68,9 @@ def _explain(found: ErrorDetails, path: FieldPath, model: type[BaseModel]) -> tu
         case "dict_type" | "model_type" | "model_attributes_type":
             return f"is {_show(value)}, which is no object", "write fields below it"
         case "value_error":
-            said = str(context.get("error", found["msg"]))
+            said = _DECIMAL.sub(r"\1", str(context.get("error", found["msg"])))
             message, _, remedy = said.partition(": ")
-            return (message, remedy) if remedy else (said, "")
+            return (message, remedy) if remedy.startswith(_REMEDIES) else (said, "")
         case _:
             return f"is {_show(value)}: {_lower(found['msg'])}", "correct the value"
 

@@ -25,9 +25,29 @@ def find_tool_violations(
     """
     return tuple(
         violation
-        for check in (_schema_is_invalid, _lookup_is_no_question, _step_down_leads_nowhere, _scope_contradicts_effect)
+        for check in (
+            _host_is_a_param,
+            _schema_is_invalid,
+            _lookup_is_no_question,
+            _step_down_leads_nowhere,
+            _scope_contradicts_effect,
+        )
         for violation in check(name, tool, tools, check_schema)
     )
+
+
+def _host_is_a_param(
+    name: str, tool: AgentToolSpec, tools: Mapping[str, AgentToolSpec], check_schema: CheckSchema | None
+) -> Iterator[Violation]:
+    # Whoever writes a run must never choose where a tool's request and its secrets go.
+    if tool.http is not None and "{" in tool.http.url.split("://", 1)[1].split("/", 1)[0]:
+        yield Violation(
+            "spec.http.url",
+            tool.http.url,
+            "scheme, host and port may hold no placeholder",
+            "write the host out; params may stand in path and query",
+            Reason.TOOL_INVALID,
+        )
 
 
 def _schema_is_invalid(
@@ -40,7 +60,7 @@ def _schema_is_invalid(
             at = f"spec.{field}.schema"
             yield Violation(
                 f"{at}{'' if problem.path.startswith('[') or not problem.path else '.'}{problem.path}",
-                problem.path or "(the whole schema)",
+                problem.path or "schema",
                 f"no usable JSON Schema: {problem.message}",
                 "write draft 2020-12 without references to other documents",
                 Reason.TOOL_INVALID,
