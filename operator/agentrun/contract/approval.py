@@ -27,11 +27,17 @@ class Verdict(StrEnum):
     """What a human decided."""
 
     APPROVE = "Approve"
+    """Let the call be made."""
     REJECT = "Reject"
+    """Do not."""
     RELEASE = "Release"
+    """Let a quarantined node go on."""
     RESOLVE = "Resolve"
+    """Give its result."""
     DISCARD = "Discard"
+    """Give it up."""
     REDRIVE = "Redrive"
+    """Send a dead node on its way again."""
 
 
 ALLOWED_VERDICTS: dict[InboxKind, tuple[Verdict, ...]] = {
@@ -48,7 +54,9 @@ class Decision(ContractModel):
     """A human's answer; set once."""
 
     verdict: Verdict
+    """The answer; which are allowed stands in ``status.request.allowed``."""
     reason: MediumText = ""
+    """Why, for the record."""
     params: FreeObject | None = None
     """Edited params, with Approve, Release or Redrive; they pass the gate again."""
     result: FreeValue = None
@@ -58,7 +66,9 @@ class Decision(ContractModel):
     params_digest: Digest | None = None
     """The digest of the params that were looked at; a decision on others is refused."""
     decided_by: MediumText = ""
+    """Who decided."""
     decided_at: Timestamp | None = None
+    """When."""
 
     @model_validator(mode="after")
     def _fields_fit_verdict(self) -> Decision:
@@ -75,37 +85,55 @@ class AgentApprovalSpec(ContractModel):
     """Holds the decision and nothing else, so that the right to decide is the right to write this."""
 
     decision: Decision | None = None
+    """The answer; once it is set it stays."""
 
 
 class ApprovalRequest(ContractModel):
     """The question."""
 
     run: RunRef
+    """The run in question."""
     node: NodePath
+    """Full name of the node in question."""
     node_uid: ShortText = ""
+    """Its uid."""
     inbox_id: ShortText
+    """Names the question."""
     kind: InboxKind
+    """What is asked."""
     intent: MediumText = ""
+    """The run's intent."""
     question: LongText = ""
+    """The question."""
     tool: ShortText = ""
+    """The tool that would be called."""
     params_digest: Digest = ""
+    """Digest of the params."""
     params_preview: LongText = ""
     """The params as JSON text, cut; the digest is over all of them."""
     context: MediumText = ""
     """Where more is to be read."""
     unknown_outcome: bool = False
+    """``effect`` must be answered as well."""
     allowed: tuple[Verdict, ...] = Field(default=(), max_length=8)
+    """Verdicts that answer this question."""
     asked_at: Timestamp
+    """When it was asked."""
     expires_at: Timestamp | None = None
+    """When it expires."""
 
 
 class AgentApprovalStatus(ContractModel):
     """The question, and what became of the answer."""
 
     request: ApprovalRequest | None = None
+    """The question."""
     state: Literal["Open", "Applied", "Refused", "Expired", "Withdrawn"] = "Open"
+    """What became of it."""
     message: LongText = ""
+    """Why an answer was refused."""
     applied_at: Timestamp | None = None
+    """When the answer was carried out."""
 
 
 class AgentApproval(ContractModel):

@@ -33,19 +33,33 @@ class NodePhase(StrEnum):
     """The states of a node; which may follow which stands in ``agentrun.decisions.node_states``."""
 
     PENDING = "Pending"
+    """waits for upstream nodes"""
     READY = "Ready"
+    """may go; waits in line for slots and budget"""
     QUEUED = "Queued"
+    """its order is out, and no worker has claimed it"""
     RUNNING = "Running"
+    """a worker has claimed it at the gate (or a recovery has adopted it)"""
     EXPANDED = "Expanded"
+    """a fan-out whose instances are at work"""
     WAITING_APPROVAL = "WaitingApproval"
+    """a human is asked"""
     RETRY_WAIT = "RetryWait"
+    """failed; the next attempt is due at a known time"""
     TIMED_OUT = "TimedOut"
+    """nobody knows yet what happened; a recovery finds out"""
     FAILED = "Failed"
+    """passed through: what follows is decided at once"""
     QUARANTINED = "Quarantined"
+    """nothing moves until a human has looked"""
     SUCCEEDED = "Succeeded"
+    """done, with a result"""
     SKIPPED = "Skipped"
+    """was not needed, or is optional and failed"""
     CANCELLED = "Cancelled"
+    """the run ended first, or nobody needs it any more"""
     DEAD = "Dead"
+    """failed for good; a human may re-drive it"""
 
 
 TERMINAL_NODE_PHASES = frozenset({NodePhase.SUCCEEDED, NodePhase.SKIPPED, NodePhase.CANCELLED, NodePhase.DEAD})
@@ -57,22 +71,29 @@ class ToolRef(ContractModel):
     """The definition a node was made with, pinned by its digest."""
 
     name: ObjectName
+    """The AgentTool."""
     uid: ShortText = ""
+    """Its uid."""
     generation: int = 1
+    """Its generation."""
     digest: Digest
+    """Digest of the definition."""
 
 
 class RunRef(ContractModel):
     """The run a node belongs to."""
 
     name: ObjectName
+    """The AgentRun."""
     uid: ShortText
+    """Its uid."""
 
 
 class AgentNodeSpec(ContractModel):
     """The node's own resolved fields; immutable."""
 
     run: RunRef
+    """The run it belongs to."""
     path: NodePath
     """The node's full name in the tree."""
     node: RunNode
@@ -80,37 +101,53 @@ class AgentNodeSpec(ContractModel):
     parent: NodePath | None = None
     """The fan-out this node is an instance part of."""
     index: int | None = None
+    """Which instance, from 0."""
     item: FreeValue = None
+    """The item of that instance."""
     upstreams: tuple[NodePath, ...] = Field(default=(), max_length=1000)
     """Full names of what it depends on by ``dependsOn``."""
     choosers: tuple[NodePath, ...] = Field(default=(), max_length=64)
     """Full names of the conditions that may choose it."""
     tool: ToolRef | None = None
+    """The definition it was made with."""
 
 
 class Transition(ContractModel):
     """One line of a node's timeline."""
 
     at: Timestamp
+    """When."""
     from_phase: NodePhase
+    """From where."""
     to_phase: NodePhase
+    """To where."""
     reason: ShortText
+    """Why, as one word."""
     message: LongText = ""
+    """Why, for people."""
     actor: Actor = Actor()
+    """Who."""
     attempt: int = 0
+    """During which attempt."""
 
 
 class CallStatus(ContractModel):
     """The call as it was finally decided: what the gate, the worker and a human see is this, and nothing else."""
 
     request_id: ShortText
+    """Names the call in orders, headers, logs and audit."""
     tool: ToolRef
+    """What is called."""
     params: FreeObject
+    """With what."""
     params_digest: Digest
+    """Digest of the params."""
     key: MediumText
     """The idempotency record's key inside its scope."""
     scope: IdempotencyScope
+    """Within what an equal key is the same call."""
     hold_micros: int = 0
+    """The worst case that is held of the budget, in millionths."""
 
 
 class InboxKind(StrEnum):
@@ -132,12 +169,17 @@ class Inbox(ContractModel):
     """The open question about a node."""
 
     kind: InboxKind
+    """What is asked."""
     id: ShortText
     """Names this question; the AgentApproval's name ends with it, and a decision counts for this id only."""
     asked_at: Timestamp
+    """When it was asked."""
     expires_at: Timestamp | None = None
+    """When it expires."""
     params_digest: Digest = ""
+    """Digest of the params it was asked about."""
     record_key: MediumText = ""
+    """The idempotency record in question."""
     record_version: int = 0
     """The version of the idempotency record the question was asked about; 0: no record is in question."""
     unknown_outcome: bool = False
@@ -150,8 +192,11 @@ class AgentNodeStatus(ContractModel):
     """Where the node stands and how it came there."""
 
     phase: NodePhase = NodePhase.PENDING
+    """Where the node stands."""
     reason: ShortText = ""
+    """Why, as one word (docs/reference/reasons.md)."""
     message: LongText = ""
+    """Why, for people."""
     entered_at: Timestamp
     """When the phase was entered."""
     pause_at_entry: Duration | None = None
@@ -167,12 +212,15 @@ class AgentNodeStatus(ContractModel):
     recovering: bool = False
     """The outstanding order is a recovery."""
     epoch: int = 0
+    """Number of the scheduler that wrote this last."""
     tool: ToolRef | None = None
     """The definition now in use; differs from the spec's after a degradation."""
     degraded: int = 0
     """How many steps down the tool's ladder."""
     priority: Priority = Priority.P2
+    """The effective priority."""
     call: CallStatus | None = None
+    """The call as it was decided."""
     worker: MediumText = ""
     """The worker that claimed the current attempt."""
     deadline: Timestamp | None = None
@@ -184,19 +232,27 @@ class AgentNodeStatus(ContractModel):
     queued_since: Timestamp | None = None
     """When its waiting in line began (for ageing and the queue wait)."""
     started_at: Timestamp | None = None
+    """When an attempt began first."""
     finished_at: Timestamp | None = None
+    """When it ended."""
     active: Duration | None = None
     """Time spent so far in Running, TimedOut and RetryWait; bounded by the priority's timeout."""
     failure: Failure | None = None
     """How the last attempt failed."""
     effect: Effect | None = None
+    """Whether the last attempt's call was executed outside."""
     result: FreeValue = None
+    """What the tool gave."""
     result_digest: Digest = ""
+    """Digest of the result."""
     raw_output: LongText = ""
     """What a tool answered when its answer was no use, redacted and cut."""
     cost: Money = 0
+    """Money spent so far."""
     tokens: int = 0
+    """Tokens of models so far."""
     model_calls: int = 0
+    """Calls of models so far."""
     cost_estimated: bool = False
     """Part of the cost is a booked worst case."""
     replay_of: MediumText = ""
@@ -204,8 +260,11 @@ class AgentNodeStatus(ContractModel):
     chosen: ShortText = ""
     """The branch a condition chose; ``-`` when none."""
     tolerated: bool = False
+    """Dead, and the run goes on."""
     children: int = 0
+    """Instances of a fan-out."""
     inbox: Inbox | None = None
+    """The open question."""
     questions: int = 0
     """How many questions have been asked about this node so far."""
     approved_digests: tuple[Digest, ...] = Field(default=(), max_length=16)
@@ -217,6 +276,7 @@ class AgentNodeStatus(ContractModel):
     decided: tuple[ShortText, ...] = Field(default=(), max_length=32)
     """Ids of the questions that have been answered."""
     timeline: tuple[Transition, ...] = Field(default=(), max_length=TIMELINE_LENGTH)
+    """The last 20 moves."""
 
 
 class AgentNode(ContractModel):

@@ -52,11 +52,17 @@ class StatusCondition(ContractModel):
     """One Kubernetes condition (API conventions, "Typical status properties")."""
 
     type: ShortText
+    """What is said: ``Accepted``, ``Admitted``, ``Complete``, ``Succeeded`` and others."""
     status: ConditionStatus
+    """Whether it holds."""
     reason: ShortText
+    """Why, as one word that programs may compare."""
     message: LongText = ""
+    """Why, for people."""
     last_transition_time: Timestamp
+    """When ``status`` changed last."""
     observed_generation: int | None = None
+    """The generation of the spec that was looked at."""
 
 
 class Actor(ContractModel):

@@ -34,44 +34,63 @@ class Priority(StrEnum):
     """How urgent a node is; carries default timeout, retries and what follows the last of them."""
 
     P0 = "P0"
+    """A human waits: 30 s, 2 retries, then a human."""
     P1 = "P1"
+    """60 s, 2 retries, then a human is asked."""
     P2 = "P2"
+    """180 s, 1 retry, then dead."""
     P3 = "P3"
+    """600 s, no retry, then dropped."""
 
 
 class NodeType(StrEnum):
     """What a node does."""
 
     TASK = "Task"
+    """One call of a tool."""
     CONDITION = "Condition"
+    """Chooses one of several branches."""
     APPROVAL = "Approval"
+    """Asks a human."""
     JOIN = "Join"
+    """Waits for others and does nothing."""
     FAN_OUT = "FanOut"
+    """The same work for every item of a list."""
 
 
 class FailurePolicy(StrEnum):
     """What the run does when a node is Dead."""
 
     ABORT = "Abort"
+    """The run fails; what runs ends first, the rest is cancelled."""
     CONTINUE = "Continue"
+    """The run goes on: dependants take ``defaults``."""
     SUSPEND = "Suspend"
+    """The run waits until a human has repaired it."""
 
 
 class JoinRule(StrEnum):
     """Which ends of the upstream nodes let a node go on."""
 
     ALL = "All"
+    """Each succeeded, or is dead and tolerated."""
     ANY = "Any"
+    """One succeeded."""
     AT_LEAST = "AtLeast"
+    """``count`` succeeded."""
     NO_FAILURE_ONE_SUCCESS = "NoFailureOneSuccess"
+    """None failed and one succeeded."""
     ALWAYS = "Always"
+    """Each has ended, however."""
 
 
 class Join(ContractModel):
     """A join rule; ``count`` goes with AtLeast only."""
 
     rule: JoinRule = JoinRule.ALL
+    """Which ends count."""
     count: Annotated[int, Field(ge=1, le=MAX_FANOUT_ITEMS)] | None = None
+    """How many, for rule AtLeast."""
 
     @model_validator(mode="after")
     def _count_goes_with_at_least(self) -> Join:
@@ -84,13 +103,16 @@ class ConditionCase(ContractModel):
     """One case: the test, and the node that runs when it holds."""
 
     when: ValueTest
+    """The test."""
     goto: NodeName
+    """The node that runs when it holds; it depends on the condition by itself."""
 
 
 class Condition(ContractModel):
     """A typed switch; the first case that holds chooses, ``default`` is for values that match none."""
 
     cases: tuple[ConditionCase, ...] = Field(min_length=1, max_length=32)
+    """Looked at in this order."""
     default: NodeName | None = None
     """Unset: no branch is chosen when no case holds, and all targets are skipped."""
 
@@ -99,15 +121,20 @@ class ApprovalQuestion(ContractModel):
     """What an Approval node asks."""
 
     message: MediumText
+    """The question."""
     expires_after: Duration | None = None
+    """How long a human may take. Default: ``spec.waits.inbox``."""
 
 
 class PriorityFrom(ContractModel):
     """A priority taken from a typed field of an upstream result."""
 
     path: ValuePath
+    """The field, such as ``nodes.route.result.urgency``."""
     map: dict[Annotated[str, Field(max_length=64)], Priority] = Field(min_length=1, max_length=32)
+    """Priority by the field's value."""
     default: Priority
+    """For values that the map does not hold."""
 
 
 class NodeIdempotency(ContractModel):
@@ -121,37 +148,55 @@ class Budget(ContractModel):
     """The most that may be spent; unset is unlimited, zero is nothing."""
 
     limit: Money | None = None
+    """Money."""
     tokens: Annotated[int, Field(ge=0, le=10**12)] | None = None
+    """Tokens of models."""
     model_calls: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    """Calls of models."""
 
 
 class NodeBase(ContractModel):
     """What a node may carry anywhere in the tree."""
 
     name: NodeName
+    """Unique in its list."""
     tool: ObjectName | None = None
+    """The AgentTool a Task calls."""
     params: FreeObject = Field(default_factory=dict)
+    """What the tool is called with; whole values and texts may hold ``${…}``."""
     depends_on: tuple[NodeName, ...] = Field(default=(), max_length=MAX_NODES_IN_SPEC)
+    """Nodes of the same list that must end first."""
     join: Join | None = None
+    """Which of their ends count; default All."""
     condition: Condition | None = None
+    """The switch, for type Condition."""
     approval: ApprovalQuestion | None = None
+    """The question, for type Approval."""
     optional: bool = False
     """A failure ends Skipped instead of Dead."""
     on_failure: FailurePolicy | None = None
+    """What the run does when this node is dead. Default: ``spec.onNodeFailure``."""
     defaults: dict[Annotated[str, Field(max_length=512)], FreeValue] = Field(default_factory=dict, max_length=64)
     """Values for what this node did not give (``result.rate``): when it was skipped, or is dead and tolerated."""
     timeout: Duration | None = None
+    """Longest time of one attempt. Default: the tool's."""
     retry: Retry | None = None
+    """Retries. Default: the tool's, else the priority's."""
     priority: Priority | None = None
+    """Default: the run's, else P2."""
     priority_from: PriorityFrom | None = None
+    """Takes the priority from an upstream result."""
     idempotency: NodeIdempotency | None = None
+    """A key of the author's own."""
     budget: Budget | None = None
+    """The most this node may spend."""
 
 
 class InstanceNode(NodeBase):
     """A node inside each instance of a fan-out; ``${item}``, ``${item.field}`` and ``${index}`` are its own."""
 
     type: Literal[NodeType.TASK, NodeType.CONDITION, NodeType.APPROVAL, NodeType.JOIN] = NodeType.TASK
+    """What it does."""
 
     @model_validator(mode="after")
     def _fields_fit_type(self) -> InstanceNode:
@@ -163,15 +208,25 @@ class SingleNode(ContractModel):
     """The short form of a fan-out's instance: one task."""
 
     tool: ObjectName
+    """The AgentTool that is called for each item."""
     params: FreeObject = Field(default_factory=dict)
+    """May hold ``${item}``, ``${item.field}`` and ``${index}``."""
     timeout: Duration | None = None
+    """Longest time of one attempt."""
     retry: Retry | None = None
+    """Retries."""
     priority: Priority | None = None
+    """Default: the fan-out's."""
     idempotency: NodeIdempotency | None = None
+    """A key of the author's own."""
     budget: Budget | None = None
+    """The most one instance may spend."""
     optional: bool = False
+    """A failure ends Skipped instead of Dead."""
     on_failure: FailurePolicy | None = None
+    """Default: ``spec.onNodeFailure``."""
     defaults: dict[Annotated[str, Field(max_length=512)], FreeValue] = Field(default_factory=dict, max_length=64)
+    """Values for what an instance did not give."""
 
 
 class FanOut(ContractModel):
@@ -180,9 +235,11 @@ class FanOut(ContractModel):
     items: FreeValue
     """A list, or a reference to one (``${inputs.skus}``)."""
     max_items: Annotated[int, Field(ge=0, le=MAX_FANOUT_ITEMS)] = MAX_FANOUT_ITEMS
+    """A longer list fails the node with TooManyItems."""
     max_parallel: Annotated[int, Field(ge=1, le=MAX_FANOUT_ITEMS)] | None = None
     """Instances at work at once; unset is bounded by the tools' own limits only."""
     node: SingleNode | None = None
+    """One task for each item."""
     nodes: tuple[InstanceNode, ...] = Field(default=(), max_length=32)
     """A small graph for each item, where one task is not enough."""
     result: NodeName | None = None
@@ -203,7 +260,9 @@ class RunNode(NodeBase):
     """A node of the run's own list."""
 
     type: NodeType = NodeType.TASK
+    """What the node does."""
     fan_out: FanOut | None = None
+    """The list and the work, for type FanOut."""
 
     @model_validator(mode="after")
     def _fields_fit_type(self) -> RunNode:
@@ -262,22 +321,33 @@ class AgentRunSpec(ContractModel):
     """
 
     intent: MediumText
+    """What it is for, in a sentence; shown to those who must decide."""
     session: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Runs of one session do not overlap, and an equal call in it is the same call."""
     priority: Priority | None = None
+    """Of all nodes that say nothing themselves. Default P2."""
     timeout: Duration | None = None
     """For the whole run; default 30 m."""
     budget: Budget | None = None
+    """The most the run may spend."""
     on_node_failure: FailurePolicy = FailurePolicy.ABORT
+    """What happens when a node is dead; a node may say otherwise."""
     suspend: bool | None = None
+    """True: nothing new is begun until it is false again."""
     cancel: bool | None = None
+    """True: the run ends. It cannot be taken back."""
     ttl_after_finished: Duration | None = None
+    """Deletes the run this long after its end. Default: never."""
     retry_of: ObjectName | None = None
     """A finished run of this namespace whose succeeded nodes are adopted."""
     rerun_token: ShortText | None = None
     """Says that a repetition of a finished run of the same name and content is meant."""
     waits: Waits | None = None
+    """How long states may last in which nothing runs."""
     inputs: FreeObject = Field(default_factory=dict)
+    """Values that nodes read as ``${inputs.…}``."""
     nodes: tuple[RunNode, ...] = Field(min_length=1, max_length=MAX_NODES_IN_SPEC)
+    """The tree."""
 
 
 MUTABLE_SPEC_FIELDS = frozenset({"suspend", "cancel", "budget", "priority", "timeout", "ttl_after_finished"})
@@ -288,13 +358,21 @@ class RunPhase(StrEnum):
     """Where a run stands."""
 
     PENDING = "Pending"
+    """Not admitted yet."""
     RUNNING = "Running"
+    """Nodes are on their way."""
     SUSPENDED = "Suspended"
+    """Stands still; its clocks do as well."""
     SUCCEEDED = "Succeeded"
+    """Every node ended, and none failed untolerated."""
     FAILED = "Failed"
+    """A node failed, or the time was over."""
     CANCELLED = "Cancelled"
+    """Somebody cancelled it."""
     REJECTED = "Rejected"
+    """Never began: its spec is wrong, or its session busy."""
     DEAD = "Dead"
+    """A limit was passed."""
 
 
 TERMINAL_RUN_PHASES = frozenset(
@@ -306,39 +384,56 @@ class Spent(ContractModel):
     """What has been used up, settled amounts only."""
 
     cost: Money = 0
+    """Money."""
     tokens: int = 0
+    """Tokens of models."""
     model_calls: int = 0
+    """Calls of models."""
 
 
 class AgentRunStatus(ContractModel):
     """What became of the run so far: counts, waits and open inboxes, never a list of all nodes."""
 
     phase: RunPhase = RunPhase.PENDING
+    """Where the run stands."""
     reason: ShortText = ""
+    """Why, as one word (docs/reference/reasons.md)."""
     message: LongText = ""
+    """Why, for people."""
     observed_generation: int = 0
+    """The generation of the spec that was looked at."""
     admitted_generation: int = 0
+    """The generation that was admitted; 0: none yet."""
     spec_digest: Digest = ""
+    """Digest of the admitted, immutable part of the spec."""
     epoch: int = 0
+    """Number of the scheduler that wrote this last."""
     admitted_at: Timestamp | None = None
+    """When it was admitted."""
     started_at: Timestamp | None = None
+    """When its clock began: at admission."""
     finished_at: Timestamp | None = None
+    """When it ended."""
     suspended_at: Timestamp | None = None
+    """Since when it stands still."""
     suspended_total: Duration | None = None
     """How long the run's clock has stood still, without the suspension under way."""
     cancel_requested: bool = False
     """Latched at the first sight of spec.cancel."""
     deadline: Timestamp | None = None
+    """When its time is over, without standing still."""
     counts: dict[str, int] = Field(default_factory=dict, max_length=16)
     """Nodes by phase."""
     inbox: tuple[Annotated[str, Field(max_length=140)], ...] = Field(default=(), max_length=50)
     """Nodes that wait for a human, the first 50."""
     spent: Spent | None = None
+    """What has been used up."""
     root_uid: ShortText = ""
     """The run whose idempotency this one continues (retryOf, or a deleted first run); empty: its own."""
     copy_of: ShortText = ""
     """The uid of the run whose recorded outcome this object shows (AlreadyFinished)."""
     conditions: tuple[StatusCondition, ...] = Field(default=(), max_length=16)
+    """The same in the words of ``kubectl wait``."""
 
 
 class AgentRun(ContractModel):

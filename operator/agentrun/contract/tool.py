@@ -25,55 +25,75 @@ class ToolType(StrEnum):
     """How a tool is executed."""
 
     HTTP = "http"
+    """One HTTP request."""
     PYTHON = "python"
+    """A function that the worker can import."""
 
 
 class Reach(StrEnum):
     """Where the called system stands; chooses the default timeout (15 s inside, 20 s outside)."""
 
     INTERNAL = "Internal"
+    """Inside: 15 s."""
     EXTERNAL = "External"
+    """Outside: 20 s."""
 
 
 class SideEffect(StrEnum):
     """What a repetition would do outside. ``Once``: an unknown outcome is never run again."""
 
     NONE = "None"
+    """It only reads."""
     IDEMPOTENT = "Idempotent"
+    """Repeating it changes nothing more."""
     ONCE = "Once"
+    """Repeating it would do it again."""
 
 
 class IdempotencyScope(StrEnum):
     """Within what an equal call is the same call."""
 
     ATTEMPT = "Attempt"
+    """Never the same: each attempt is a call of its own."""
     RUN = "Run"
+    """Within the run."""
     SESSION = "Session"
+    """Within the runs of one session."""
     NAMESPACE = "Namespace"
+    """Within the whole namespace."""
 
 
 class OnDuplicate(StrEnum):
     """What a second equal call gets."""
 
     REPLAY = "Replay"
+    """The stored result."""
     REJECT = "Reject"
+    """The failure DuplicateRejected."""
     ASK = "Ask"
+    """A human is asked whether it is meant."""
 
 
 class Pauses(StrEnum):
     """How much of a run stands still while a call waits for its approval."""
 
     BRANCH = "Branch"
+    """Only what depends on the call."""
     RUN = "Run"
+    """The whole run."""
 
 
 class AfterLast(StrEnum):
     """What happens when the last retry is spent."""
 
     HUMAN = "Human"
+    """Quarantine: a human looks at it."""
     ASK = "Ask"
+    """A human may grant one more attempt."""
     DEAD = "Dead"
+    """The node is dead."""
     DROP = "Drop"
+    """The node is dead, recorded as dropped."""
 
 
 class HttpMethod(StrEnum):
@@ -91,14 +111,18 @@ class SecretKeyRef(ContractModel):
     """One key of a Secret in the run's namespace. In local mode: the environment variable ``SECRET_<NAME>_<KEY>``."""
 
     name: ObjectName
+    """The Secret."""
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253)]
+    """The key in it."""
 
 
 class HeaderFrom(ContractModel):
     """A header whose value is read from a Secret at call time and never stored."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=128)]
+    """The header."""
     secret_key_ref: SecretKeyRef
+    """Where its value is read."""
     prefix: ShortText = ""
     """Text before the secret, such as ``Bearer`` and a blank."""
 
@@ -107,6 +131,7 @@ class HttpCall(ContractModel):
     """The request an ``http`` tool makes. Placeholders in braces are params; whatever they hold is percent-encoded."""
 
     method: HttpMethod = HttpMethod.POST
+    """The request's method."""
     url: Annotated[str, Field(pattern=r"^https?://", max_length=2048)]
     """Absolute URL. Path and query may hold ``{param}`` placeholders; scheme, host and port may not."""
     query: dict[Annotated[str, Field(max_length=128)], MediumText] = Field(default_factory=dict, max_length=32)
@@ -114,7 +139,9 @@ class HttpCall(ContractModel):
     headers: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=128)], MediumText] = Field(
         default_factory=dict, max_length=32
     )
+    """Headers with fixed values, for everybody to read."""
     headers_from: tuple[HeaderFrom, ...] = Field(default=(), max_length=16)
+    """Headers whose values come from Secrets."""
     body: Annotated[str, Field(max_length=1024)] | None = None
     """``{params}`` sends all params as a JSON object, ``{name}`` the JSON value of one; unset sends none."""
     not_executed_on: tuple[Annotated[int, Field(ge=300, le=599)], ...] = Field(default=(), max_length=32)
@@ -126,13 +153,16 @@ class HttpCall(ContractModel):
     allowed_redirect_hosts: tuple[Annotated[str, Field(max_length=253)], ...] = Field(default=(), max_length=16)
     """Hosts that redirects of GET and HEAD may lead to; others end the attempt."""
     max_response_bytes: Annotated[int, Field(ge=1, le=16 * 1024 * 1024)] = 1024 * 1024
+    """A longer answer is cut off and is no use."""
 
 
 class PythonIsolation(StrEnum):
     """Where a Python function runs."""
 
     THREAD = "Thread"
+    """In the worker's process."""
     SUBPROCESS = "Subprocess"
+    """In a process of its own."""
 
 
 class PythonCall(ContractModel):
@@ -151,6 +181,7 @@ class JsonSchemaOf(ContractModel):
     """A JSON Schema (draft 2020-12), without remote references."""
 
     schema_: FreeObject = Field(alias="schema")
+    """The schema itself: at most 64 KiB and 32 levels, references as ``#/$defs/<name>`` only."""
 
 
 class Idempotency(ContractModel):
@@ -161,6 +192,7 @@ class Idempotency(ContractModel):
     window: Duration | None = None
     """How long a result answers for its repetitions. Default: 30 days (scope Run: the run's life)."""
     on_duplicate: OnDuplicate = OnDuplicate.REPLAY
+    """What a second equal call gets once the first has succeeded."""
     provider_deduplicates: bool = False
     """The provider honours ``Idempotency-Key``; then a lookup's "not executed" may be retried at once."""
 
@@ -169,10 +201,13 @@ class ApprovalRule(ContractModel):
     """When a human must agree to a call before it is made."""
 
     required: Literal["Always", "Conditional"] = "Conditional"
+    """``Always``, or ``Conditional``: if a test under ``when`` holds."""
     when: tuple[ValueTest, ...] = Field(default=(), max_length=16)
     """Tests on ``params.…``; the call waits for a human if any of them holds."""
     pauses: Pauses = Pauses.BRANCH
+    """How much stands still meanwhile."""
     expires_after: Duration | None = None
+    """How long a human may take. Default: ``spec.waits.inbox`` of the run."""
 
     @model_validator(mode="after")
     def _has_a_trigger(self) -> ApprovalRule:
@@ -188,22 +223,29 @@ class Backoff(ContractModel):
     """Exponential backoff with full jitter: a random wait between 0 and ``initial * factor^n``, at most ``max``."""
 
     initial: Duration | None = None
+    """Default 1 s."""
     factor: Annotated[int, Field(ge=1, le=10)] | None = None
+    """Default 2."""
     max: Duration | None = None
+    """Default 30 s."""
 
 
 class Retry(ContractModel):
     """Automatic retries beyond the first attempt."""
 
     limit: Annotated[int, Field(ge=0, le=20)] | None = None
+    """Attempts beyond the first. Default: the priority's."""
     backoff: Backoff | None = None
+    """How long to wait before each."""
     after_last: AfterLast | None = None
+    """What follows the last one. Default: the priority's."""
 
 
 class LookupCall(ContractModel):
     """The tool that is asked what became of a call; its own side effect must be None."""
 
     tool: ObjectName
+    """An AgentTool of the same namespace."""
     params: FreeObject = Field(default_factory=dict)
     """May refer to ``${params.…}`` of the call in question, and to ``${key}``, its idempotency key."""
 
@@ -212,6 +254,7 @@ class LookupOutcome(ContractModel):
     """One answer of the lookup: the test that recognises it."""
 
     when: ValueTest
+    """Test on ``result.…`` of the lookup."""
     result: Annotated[str, Field(max_length=512)] | None = None
     """Path of the call's own result inside the lookup's result (``result.refund``); only for ``completed``."""
 
@@ -220,15 +263,20 @@ class LookupOutcomes(ContractModel):
     """How the lookup's typed result is read; the first match counts, anything else is unknown."""
 
     completed: LookupOutcome | None = None
+    """The call was executed."""
     running: LookupOutcome | None = None
+    """The call is still at work."""
     not_executed: LookupOutcome | None = None
+    """The call was not executed."""
 
 
 class Recovery(ContractModel):
     """How the outcome of a call that nobody saw end is found out."""
 
     lookup: LookupCall
+    """The call that asks."""
     outcome: LookupOutcomes
+    """How its answer is read."""
     poll_interval: Duration | None = None
     """How often a call that is still running is asked about again. Default 2 s."""
 
@@ -237,7 +285,9 @@ class ToolLimits(ContractModel):
     """How much of a tool may happen at once; unset is unlimited."""
 
     concurrency: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Calls at the same time."""
     rate_per_second: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Calls begun in a second."""
     backlog: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Nodes that may wait for this tool in the namespace; more end Failed with BacklogFull."""
 
@@ -246,6 +296,7 @@ class ToolCost(ContractModel):
     """What a call costs."""
 
     per_call: Money = 0
+    """Price of one call."""
 
 
 class Execution(ContractModel):
@@ -259,25 +310,38 @@ class AgentToolSpec(ContractModel):
     """The definition of a tool."""
 
     description: MediumText = ""
+    """What the tool is for, in a sentence."""
     type: ToolType
+    """How it is executed."""
     reach: Reach = Reach.EXTERNAL
     http: HttpCall | None = None
+    """The request, for type http."""
     python: PythonCall | None = None
+    """The function, for type python."""
     params: JsonSchemaOf | None = None
+    """What it takes; a misfit is never called."""
     result: JsonSchemaOf | None = None
+    """What it gives; a misfit is never handed on."""
     side_effect: SideEffect = SideEffect.ONCE
     """What a repetition would do outside; the safe answer is the default."""
     idempotency: Idempotency | None = None
+    """When a call is the repetition of another."""
     approval: ApprovalRule | None = None
+    """When a human must agree first."""
     timeout: Duration | None = None
     """Longest time of one attempt. Default: 15 s (Internal), 20 s (External)."""
     retry: Retry | None = None
+    """Automatic retries."""
     recovery: Recovery | None = None
+    """How an unknown outcome is found out."""
     limits: ToolLimits | None = None
+    """How much may happen at once."""
     cost: ToolCost | None = None
+    """What a call costs."""
     degrade_to: tuple[ObjectName, ...] = Field(default=(), max_length=8)
     """Tools tried in this order when the retries are spent and nothing was executed."""
     execution: Execution | None = None
+    """Where attempts run."""
 
     @model_validator(mode="after")
     def _call_fits_type(self) -> AgentToolSpec:
@@ -294,9 +358,13 @@ class AgentToolStatus(ContractModel):
     """What the operator found out about a tool."""
 
     observed_generation: int = 0
+    """The generation of the spec that was looked at."""
     digest: str = ""
+    """Digest of the definition."""
     conditions: tuple[StatusCondition, ...] = Field(default=(), max_length=16)
+    """What holds of the tool."""
     message: LongText = ""
+    """What is wrong with it."""
 
 
 class AgentTool(ContractModel):

@@ -13,14 +13,23 @@ class Operator(StrEnum):
     """How a field is compared with ``value``. Types must agree; text is never read as a number."""
 
     EQ = "eq"
+    """equal"""
     NE = "ne"
+    """not equal"""
     GT = "gt"
+    """greater"""
     GE = "ge"
+    """greater or equal"""
     LT = "lt"
+    """less"""
     LE = "le"
+    """less or equal"""
     IN = "in"
+    """is one of the list ``value``"""
     CONTAINS = "contains"
+    """the field's text or list contains ``value``"""
     EXISTS = "exists"
+    """is there at all (or is not, with ``value: false``)"""
 
 
 class ValueTest(ContractModel):
@@ -33,6 +42,7 @@ class ValueTest(ContractModel):
     path: ValuePath = Field(description="Full path of the field, such as nodes.extract.result.entities[0].score.")
     op: Operator
     value: FreeValue = None
+    """What the field is compared with; numbers are exact."""
 
     @model_validator(mode="after")
     def _value_fits_operator(self) -> ValueTest:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from agentrun.contract.defaults import CLAIM_WITHIN, HEARTBEAT_INTERVAL, HEARTBEAT_SILENCE
+from agentrun.contract.exact_json import canonical_json
 from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
 from agentrun.contract.node import TERMINAL_NODE_PHASES, CallStatus, InboxKind, NodePhase
 from agentrun.contract.run import NodeType, RunPhase
@@ -205,11 +206,15 @@ def _expand(facts: NodeFacts) -> NodeDecision:
 
 def _ask_approval(facts: NodeFacts) -> NodeDecision:
     question = facts.spec.node.approval
+    try:
+        asked = resolve_template(parse_template(question.message), facts.scope) if question else ""
+    except UnresolvedReferenceError as error:
+        return _quarantine(facts, Reason.REFERENCE_UNRESOLVED, str(error))
     expires = question.expires_after if question and question.expires_after else facts.run.waits.inbox
     return Move(
         NodePhase.WAITING_APPROVAL,
         Reason.APPROVAL_REQUIRED,
-        question.message if question else "",
+        asked if isinstance(asked, str) else canonical_json(asked),
         open_inbox(facts.status, InboxKind.CALL, facts.run.now, expires),
     )
 
