@@ -1,0 +1,61 @@
+"""The README and the docs are kept true: their manifests validate, their commands run, their links lead somewhere."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrun.local.manifests import find_problems, load_manifests
+from agentrun.schemas.validator import SchemaValidator
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
+
+
+def block(mark: str) -> str:
+    found = re.search(rf"<!-- {re.escape(mark)} -->\n```\w*\n(.*?)```", README, re.DOTALL)
+    assert found, f"the README has no block marked {mark}"
+    return found[1]
+
+
+def test_the_manifest_in_the_readme_is_valid() -> None:
+    loaded = load_manifests(["-"], lambda: block("manifest: valid").encode())
+    assert [tool.metadata.name for tool in loaded.tools] == ["refund-order"]
+    assert find_problems(loaded, SchemaValidator()) == ()
+
+
+def test_the_first_tools_commands_run_as_they_stand(tmp_path: Path) -> None:
+    launcher = tmp_path / "bin" / "agentrun"
+    launcher.parent.mkdir()
+    launcher.write_text(f"#!{sys.executable}\nfrom agentrun.cli.main import main\nmain()\n")
+    launcher.chmod(0o755)
+    for line in block("commands: run").splitlines():
+        answer = subprocess.run(
+            shlex.split(line),
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{launcher.parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
+        assert answer.returncode == 0, f"{line}\n{answer.stdout}{answer.stderr}"
+
+
+def test_the_commands_named_first_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
+        assert f"\n{target}:" in makefile
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
