@@ -220,8 +220,12 @@ class Failure(ContractModel):
     """
 
     effect: Effect
+    """Whether the call was executed outside."""
     failure_class: FailureClass
+    """Who acts next."""
     reason: ShortText
+    """One word: a reason of the product's, or the tool's own."""
     message: LongText = ""
+    """What is wrong, for people."""
     retry_after_ms: int | None = None
     """What the provider asked for (Retry-After), capped by the node's deadline when it is used."""

@@ -69,4 +69,6 @@ class Actor(ContractModel):
     """Who did something: the scheduler, a worker by its identity, or a person by name."""
 
     kind: ShortText = "scheduler"
+    """``scheduler``, ``worker`` or ``human``."""
     name: MediumText = ""
+    """Which one."""

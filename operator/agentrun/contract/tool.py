@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from agentrun.contract.model_base import (
     ContractModel,
+    Digest,
     Duration,
     FreeObject,
     LongText,
@@ -34,9 +35,9 @@ class Reach(StrEnum):
     """Where the called system stands; chooses the default timeout (15 s inside, 20 s outside)."""
 
     INTERNAL = "Internal"
-    """Inside: 15 s."""
+    """Attempts of 15 s."""
     EXTERNAL = "External"
-    """Outside: 20 s."""
+    """Attempts of 20 s."""
 
 
 class SideEffect(StrEnum):
@@ -359,7 +360,7 @@ class AgentToolStatus(ContractModel):
 
     observed_generation: int = 0
     """The generation of the spec that was looked at."""
-    digest: str = ""
+    digest: Digest = ""
     """Digest of the definition."""
     conditions: tuple[StatusCondition, ...] = Field(default=(), max_length=16)
     """What holds of the tool."""

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from agentrun.contract.run import MUTABLE_SPEC_FIELDS, AgentRunSpec
 
-_UNSEEN = frozenset({"inputs"})
-"""Free-form fields: CEL would compare nothing of them. The operator compares digests."""
-
 
 def _rule(rule: str, message: str) -> dict[str, str]:
     return {"rule": rule, "message": message}
@@ -21,7 +18,7 @@ def _immutable_fields() -> list[dict[str, str]]:
     rules = []
     for name, field in AgentRunSpec.model_fields.items():
         alias = field.alias or name
-        if name in MUTABLE_SPEC_FIELDS or alias in _UNSEEN:
+        if name in MUTABLE_SPEC_FIELDS:
             continue
         same = (
             f"has(self.spec.{alias}) == has(oldSelf.spec.{alias})"
@@ -79,10 +76,12 @@ CEL_RULES: dict[str, list[dict[str, str]]] = {
         ),
     ],
     "AgentNodeSpec": [_rule("self == oldSelf", "the spec of a node is immutable")],
-    "AgentApprovalSpec": [
+    # On the whole object: a rule of the spec would not run when the spec itself is taken away.
+    "AgentApproval": [
         _rule(
-            "!has(oldSelf.decision) || (has(self.decision) && self.decision == oldSelf.decision)",
-            "decision is set once",
+            "!(has(oldSelf.spec) && has(oldSelf.spec.decision))"
+            " || (has(self.spec) && has(self.spec.decision) && self.spec.decision == oldSelf.spec.decision)",
+            "spec.decision is set once",
         )
     ],
     "Decision": [

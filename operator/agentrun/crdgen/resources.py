@@ -13,7 +13,7 @@ from agentrun.contract.object_meta import API_GROUP
 from agentrun.contract.run import AgentRun
 from agentrun.contract.tool import AgentTool
 from agentrun.crdgen.cel_rules import CEL_RULES
-from agentrun.crdgen.structural_schema import build_structural_schema
+from agentrun.crdgen.structural_schema import Defaults, Schema, build_structural_schema
 
 _AGE = ("Age", "date", ".metadata.creationTimestamp", 0)
 
@@ -59,7 +59,11 @@ RESOURCES = (
         (
             ("Phase", "string", ".status.phase", 0),
             ("Reason", "string", ".status.reason", 0),
+            ("Done", "integer", ".status.counts.Succeeded", 0),
+            ("Running", "integer", ".status.counts.Running", 0),
+            ("Dead", "integer", ".status.counts.Dead", 0),
             ("Cost", "string", ".status.spent.cost", 0),
+            ("Finished", "date", ".status.finishedAt", 1),
             ("Session", "string", ".spec.session", 1),
             ("Intent", "string", ".spec.intent", 1),
             ("Message", "string", ".status.message", 1),
@@ -102,6 +106,11 @@ RESOURCES = (
 )
 
 
+def build_schema(resource: Resource, defaults: Defaults = Defaults.SERVER) -> Schema:
+    """Return the schema of the kind with its CEL rules."""
+    return build_structural_schema(resource.model, CEL_RULES, defaults)
+
+
 def build_definition(resource: Resource) -> dict[str, Any]:
     """Return the CustomResourceDefinition."""
     return {
@@ -129,7 +138,7 @@ def build_definition(resource: Resource) -> dict[str, Any]:
                         {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {})}
                         for name, kind, path, priority in resource.columns
                     ],
-                    "schema": {"openAPIV3Schema": build_structural_schema(resource.model, CEL_RULES)},
+                    "schema": {"openAPIV3Schema": build_schema(resource)},
                 }
             ],
         },

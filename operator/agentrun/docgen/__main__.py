@@ -8,20 +8,25 @@ from pathlib import Path
 
 from agentrun.crdgen.generated_files import find_drift, write_files
 from agentrun.docgen.default_table import build_default_table
+from agentrun.docgen.reason_table import build_reason_table
 from agentrun.docgen.state_table import build_state_table
 
 
 def build_files(root: Path) -> dict[Path, str]:
     """Return every generated page by path."""
     folder = root / "docs" / "reference"
-    return {folder / "states.md": build_state_table(), folder / "defaults.md": build_default_table()}
+    return {
+        folder / "states.md": build_state_table(),
+        folder / "reasons.md": build_reason_table(),
+        folder / "defaults.md": build_default_table(),
+    }
 
 
 def main() -> None:
     """Write the pages, or fail when one is not what it should be."""
     parser = argparse.ArgumentParser(
         prog="python -m agentrun.docgen",
-        description="Write docs/reference/states.md and defaults.md from the rules.",
+        description="Write states.md, reasons.md and defaults.md in docs/reference from the rules.",
         epilog="Examples: python -m agentrun.docgen; python -m agentrun.docgen --check",
     )
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is not as generated")
