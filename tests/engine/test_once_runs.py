@@ -212,6 +212,23 @@ def test_equal_calls_behind_an_unknown_outcome_wait_in_one_line_behind_one_quest
     ]
 
 
+def test_waiting_behind_anothers_question_costs_the_run_no_time() -> None:
+    played = play(
+        """
+        session: s
+        timeout: 1m
+        nodes: [{name: one, tool: act, params: {order: 7}}, {name: two, tool: act, params: {order: 7}}]
+        """,
+        "act: {}",
+        """
+        tools: {act: [{failure: {effect: Unknown}, delay: 2s}]}
+        humans: [{node: one, verdict: Resolve, effect: Executed, result: 1, after: 5h}, {node: two, verdict: Resolve, effect: Executed, result: 1, after: 5h}]
+        """,
+    )
+    assert played.phase == "Succeeded"
+    assert played.calls("act") == 1
+
+
 def test_a_done_call_with_a_useless_answer_is_for_a_human_and_never_repeated() -> None:
     played = play(
         PAY,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from agentrun.contract.defaults import CLAIM_WITHIN, HEARTBEAT_INTERVAL, HEARTBEAT_SILENCE
+from agentrun.contract.defaults import BUSY_RECHECK, CLAIM_WITHIN, HEARTBEAT_INTERVAL, HEARTBEAT_SILENCE
 from agentrun.contract.exact_json import canonical_json
 from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
 from agentrun.contract.node import TERMINAL_NODE_PHASES, CallStatus, InboxKind, NodePhase
@@ -33,6 +33,7 @@ from agentrun.decisions.moves import (
     Send,
     Stay,
     TakeBack,
+    Touch,
 )
 from agentrun.decisions.priorities import PriorityUndecidedError, node_priority
 from agentrun.decisions.references import UnresolvedReferenceError, parse_template, resolve_template
@@ -244,15 +245,10 @@ def _ready_task(facts: NodeFacts, call: CallStatus | CallRefused | None) -> Node
                     ),
                 },
             )
+    if status.waiting_for.startswith("Idempotency(") and status.due_at is not None:
+        return _held_too_long(facts) or _look_at_record_again(facts, call, status.due_at)
     if run.suspended:
         return Stay(waiting_for="Suspended")
-    if status.waiting_for.startswith("Idempotency(") and status.due_at is not None:
-        waited = _held_too_long(facts)
-        if waited is not None:
-            return waited
-        if now < status.due_at:
-            return Stay(status.due_at, status.waiting_for)
-        return Send(call)
     if status.due_at is not None and now < status.due_at:
         return Stay(status.due_at, status.waiting_for)
     waits_until = _deadline_on_run_clock(facts, status.queued_since or status.entered_at, run.waits.queue)
@@ -260,6 +256,18 @@ def _ready_task(facts: NodeFacts, call: CallStatus | CallRefused | None) -> Node
         waited_for = f" for {status.waiting_for}" if status.waiting_for else ""
         return _fail(facts, Reason.QUEUE_WAIT_EXCEEDED, f"waited in line longer than {run.waits.queue}{waited_for}")
     return Send(call)
+
+
+def _look_at_record_again(facts: NodeFacts, call: CallStatus, due_at: datetime) -> NodeDecision:
+    now, waiting_for = facts.run.now, facts.status.waiting_for
+    if now < due_at:
+        return Stay(due_at, waiting_for)
+    if not facts.run.suspended:
+        return Send(call)
+    # The run stands still because of the very question that the record's owner waits for: so does this node.
+    if facts.owner_lives:
+        return Stay(now + BUSY_RECHECK, waiting_for)
+    return Touch({"due_at": None, "waiting_for": ""})
 
 
 def _held_too_long(facts: NodeFacts) -> Move | None:

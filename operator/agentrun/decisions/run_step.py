@@ -36,6 +36,8 @@ class RunView:
     """The first untolerated Dead node whose policy is Abort."""
     suspending: int = 0
     """Dead nodes whose policy is Suspend."""
+    record_waiters: int = 0
+    """Ready nodes that wait for an idempotency record which another node holds."""
     held: bool = False
     """An open approval pauses the whole run: nothing that is Ready goes on."""
 
@@ -69,7 +71,8 @@ def decide_run(view: RunView) -> RunDecision:
         said = f"spec.suspend is true; {working} attempts are still ending" if working else "spec.suspend is true"
         return RunDecision(RunPhase.SUSPENDED, Reason.SUSPENDED, said)
     inboxes = sum(view.counts.get(phase, 0) for phase in INBOX_PHASES) + view.suspending
-    if inboxes and not active:
+    # Who waits for a record whose owner waits for a human waits for that human.
+    if inboxes and active == (0 if view.held else view.record_waiters):
         said = "1 node waits for a human" if inboxes == 1 else f"{inboxes} nodes wait for a human"
         return RunDecision(RunPhase.SUSPENDED, Reason.WAITING_FOR_HUMANS, said)
     return RunDecision(RunPhase.RUNNING, Reason.ADMITTED)

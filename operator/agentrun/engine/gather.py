@@ -75,6 +75,7 @@ def gather_view(run: RunMemory, now: datetime) -> RunView:
         limit_breaker=run.limit_breaker,
         aborting=run.aborting,
         suspending=run.suspending,
+        record_waiters=run.record_waiters,
         held=bool(run.held_by),
     )
 

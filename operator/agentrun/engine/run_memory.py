@@ -123,6 +123,8 @@ class RunMemory:
     limit_breaker: str = ""
     suspending: int = 0
     held_by: str = ""
+    record_waiters: int = 0
+    """Ready nodes that wait for an idempotency record."""
     stored_status: AgentRunStatus | None = None
     spare_report_ids: list[str] = field(default_factory=list)
     """Reports that changed nothing."""
@@ -163,6 +165,7 @@ class RunMemory:
         """Take a node in: indexes, and dependants of what it waits for."""
         self.nodes[node.path] = node
         self.by_phase[node.status.phase][node.path] = None
+        self.record_waiters += _waits_for_record(node.status)
         if node.uid:
             self.paths_by_uid[node.uid] = node.path
         for upstream in node.spec.upstreams:
@@ -175,6 +178,7 @@ class RunMemory:
         if status.phase is not node.status.phase:
             del self.by_phase[node.status.phase][node.path]
             self.by_phase[status.phase][node.path] = None
+        self.record_waiters += _waits_for_record(status) - _waits_for_record(node.status)
         node.status = status
         self.unwritten[node.path] = None
         if status.inbox is not None or node.closed_inbox:
@@ -210,3 +214,7 @@ class RunMemory:
             self.nodes[path].status.result if self.nodes[path].status.phase is NodePhase.SUCCEEDED else None
             for path in node.instances
         ]
+
+
+def _waits_for_record(status: AgentNodeStatus) -> bool:
+    return status.phase is NodePhase.READY and status.waiting_for.startswith("Idempotency(")
