@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -96,8 +96,8 @@ class Transfer:
 
 
 @pytest.fixture
-def transfer(tmp_path: Path) -> Iterator[Transfer]:
-    yield Transfer(tmp_path)
+def transfer(tmp_path: Path) -> Transfer:
+    return Transfer(tmp_path)
 
 
 async def test_sigterm_lets_the_call_end_and_ends_in_order(rig: WorkerRig, transfer: Transfer) -> None:
