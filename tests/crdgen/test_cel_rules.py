@@ -101,6 +101,10 @@ def assert_both_say(model: type[ContractModel], value: object, want: bool | None
         pytest.param(ApprovalRule, {}, False, id="approval without a trigger"),
         pytest.param(ApprovalRule, {"when": [{"path": "params.x", "op": "exists"}]}, True, id="approval on params"),
         pytest.param(ApprovalRule, {"when": [{"path": "result.x", "op": "exists"}]}, False, id="approval on a result"),
+        pytest.param(ApprovalRule, {"when": [{"path": "params", "op": "exists"}]}, False, id="approval on all params"),
+        pytest.param(
+            ApprovalRule, {"when": [{"path": "price.x", "op": "exists"}]}, False, id="approval on a stray path"
+        ),
         pytest.param(
             ApprovalRule,
             {"required": "Always", "when": [{"path": "inputs.x", "op": "exists"}]},

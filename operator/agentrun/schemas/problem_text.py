@@ -45,6 +45,8 @@ def problem_text(error: jsonschema_rs.ValidationError) -> str:
         return _unknown_fields(kind.unexpected)
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.UnevaluatedProperties):
         return _unknown_fields(kind.unexpected)
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.FalseSchema):
+        return cut_text(f"nothing may stand here, not even {value_text(error.instance)}", _MESSAGE_CHARS)
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Constant):
         return cut_text(f"{value_text(error.instance)} is not {value_text(kind.expected_value)}", _MESSAGE_CHARS)
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.AnyOf | jsonschema_rs.ValidationErrorKind.OneOfNotValid):

@@ -20,6 +20,7 @@ from typing import Any
 import jsonschema_rs
 
 from agentrun.contract.exact_json import (
+    MAX_DEPTH,
     JsonObject,
     JsonRefusedError,
     JsonValue,
@@ -78,11 +79,14 @@ class SchemaValidator:
         compiled = self._fetch_compiled(schema)
         if compiled.validator is None:
             return tuple(SchemaProblem("", f"the schema is not usable: {problem}") for problem in compiled.problems)
+        # jsonschema_rs recurses without a bound of its own: a value of 100,000 levels would end the whole process.
+        if _is_deeper_than(value, MAX_DEPTH + 1):
+            return (SchemaProblem("", f"nested deeper than {MAX_DEPTH} levels"),)
         try:
             if compiled.validator.is_valid(value):
                 return ()
             errors = list(islice(compiled.validator.iter_errors(value), MAX_PROBLEMS))
-        except ValueError as error:  # jsonschema_rs: nested deeper than it can follow, or no JSON at all
+        except ValueError as error:  # no JSON at all
             return (SchemaProblem("", f"not JSON that can be judged: {error}"),)
         errors.sort(key=_place_order)
         return tuple(SchemaProblem(path_text(error.instance_path), problem_text(error)) for error in errors)
@@ -120,7 +124,7 @@ def _compile(schema: JsonObject) -> _Compiled:
         return _Compiled(problems[:MAX_PROBLEMS], None)
     try:
         validator = jsonschema_rs.Draft202012Validator(
-            _with_exact_multiples(schema),
+            _prepare(schema),
             validate_formats=True,
             offline=True,
             mask=MASK,
@@ -186,6 +190,16 @@ def _schema_problem(error: jsonschema_rs.ValidationError) -> SchemaProblem:
 def _place_order(error: jsonschema_rs.ValidationError) -> list[tuple[int, str]]:
     """Order by place, items by number; problems of one place keep the library's order."""
     return [(part, "") if isinstance(part, int) else (-1, part) for part in error.instance_path]
+
+
+def _prepare(schema: JsonObject) -> JsonObject:
+    """Return the schema as the library judges it rightly and names what it refuses."""
+    prepared: JsonObject = _with_exact_multiples(schema)
+    for place in walk_schemas(prepared):
+        # Without any property beside it, the library says of an unknown field neither name nor place.
+        if place.schema.get("additionalProperties") is False and "patternProperties" not in place.schema:
+            place.schema.setdefault("properties", {})
+    return prepared
 
 
 def _with_exact_multiples(value: Any) -> Any:
