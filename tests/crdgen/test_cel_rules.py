@@ -40,7 +40,7 @@ def rules() -> Iterator[tuple[str, Schema, str]]:
 
 def is_taken_by_model(model: type[ContractModel], value: object) -> bool:
     try:
-        model.model_validate(value)
+        model.from_wire(value)
     except ValidationError:
         return False
     return True

@@ -185,7 +185,7 @@ def _take_in(
     if kind == "AgentRun" and override is not None:
         raw = override(raw)
     try:
-        read = _KINDS[kind].model_validate(raw)
+        read = _KINDS[kind].from_wire(raw)
     except ValidationError as error:
         for path, message, remedy in explain_errors(error, _KINDS[kind]):
             problems.append(ManifestProblem(name, document.line_of(path), _field_text(path), message, remedy))

@@ -149,7 +149,7 @@ def load_script(path: Path) -> Script:
     if len(documents) != 1:
         raise ScriptRefusedError(f"{path}:1: holds {len(documents)} documents; write one")
     try:
-        return Script.model_validate(with_call_lists(documents[0].value))
+        return Script.from_wire(with_call_lists(documents[0].value))
     except ValidationError as error:
         lines = [
             f"{path}:{documents[0].line_of(where)}: {format_path(where) if where else 'script'}: {message}; {remedy}"
