@@ -167,3 +167,25 @@ def test_a_late_commit_of_a_fenced_worker_is_refused_and_billed_once() -> None:
         assert world.nodes()["a"].attempt == 2
 
     in_world(test, 'act: {sideEffect: Idempotent, cost: {perCall: "0.25"}}', "tools: {act: [{result: 1}]}")
+
+
+def test_an_answer_that_comes_after_the_record_has_moved_changes_nothing_and_the_gate_looks_again() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: pay, tool: pay}]")
+        await world.until(lambda: world.nodes()["pay"].phase == "Quarantined" and bool(world.open_question("pay")))
+        call, inbox = world.nodes()["pay"].call, world.nodes()["pay"].inbox
+        assert call is not None
+        assert inbox is not None
+        # Meanwhile somebody else settles the record: it was executed after all.
+        await world.ledger.answer_record(
+            "default", call.key, inbox.record_version, Effect.EXECUTED, {"id": 7}, has_result=True
+        )
+        world.decide("pay", Decision(verdict=Verdict.RELEASE, effect=Effect.NOT_EXECUTED))
+        assert (await world.ended(within=60)).phase == "Succeeded"
+        assert world.nodes()["pay"].result == {"id": 7}
+        assert world.nodes()["pay"].reason == "Replayed"
+        assert world.counts.calls["pay"] == 1
+
+    in_world(test, "pay: {}", "tools: {pay: [{failure: {effect: Unknown}}, {result: {id: 1}}]}")
