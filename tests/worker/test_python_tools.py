@@ -220,7 +220,7 @@ async def test_a_thread_that_was_given_up_is_known_to_linger(tmp_path: Path) -> 
     assert python.lingers()
     window.stop_requested.set()
     async with asyncio.timeout(10):
-        while python.lingers():  # noqa: ASYNC110 - a thread's end rings no bell
+        while python.lingers():
             await asyncio.sleep(0.005)
 
 
@@ -323,7 +323,7 @@ async def begin(function: str, isolation: str, marker: Path) -> tuple[CallWindow
     window = CallWindow(deadline=now + 20, send_before=now + 20)
     calling = asyncio.create_task(call(function, {"marker": str(marker)}, isolation, window=window))
     async with asyncio.timeout(10):
-        while not (marker.exists() and marker.read_text()):  # noqa: ASYNC110 - another process writes it
+        while not (marker.exists() and marker.read_text()):
             await asyncio.sleep(0.005)
     return window, calling
 

@@ -209,7 +209,7 @@ async def test_a_recovery_is_handed_back_by_a_worker_that_drains(ledger_url: str
     """It has changed nothing: the next worker asks on, instead of a person."""
     async with rigged(ledger_url) as rig:
         order = await rig.send(Case(tmp_path).tool())
-        async with working(rig.build_worker("first")):
+        async with working(rig.build_worker("first", slots=1)):
             await rig.executor.began.acquire()
             lookup = build_python_tool("lookup_tools:answer_next", "Thread", sideEffect="None")
             await rig.ledger.put_tool(NAMESPACE, "sha256:lookup", lookup.to_wire())

@@ -397,7 +397,7 @@ async def test_a_lost_reply_repeats_no_call(ledger_server: LedgerServer, step: s
             await rig.executor.began.acquire()
             if step == "heartbeat":
                 async with asyncio.timeout(5):
-                    while not LosesOneReply.lost:  # noqa: ASYNC110 - the worker's own clock decides
+                    while not LosesOneReply.lost:
                         await asyncio.sleep(0.01)
             rig.executor.release.set()
             outcome = (await rig.report(ReportKind.COMMITTED)).outcome

@@ -56,7 +56,7 @@ async def end_of(started: Process) -> tuple[int, str]:
 
 async def appears(path: Path) -> None:
     async with asyncio.timeout(20):
-        while not path.exists():  # noqa: ASYNC110 - another process writes it
+        while not path.exists():
             await asyncio.sleep(0.01)
 
 

@@ -75,9 +75,8 @@ class OrderHandler:
             tool = await self._fetch_tool(order.namespace, order.tool_digest)
             lookup = await self._fetch_tool(order.namespace, order.lookup.tool_digest) if order.lookup else None
         except ValidationError as error:
-            await self._hand_back(
-                delivery, f"this worker cannot read the tool's definition: {error.error_count()} faults"
-            )
+            _log.error("definition_unreadable", tool=order.tool, faults=error.error_count())
+            await self._hand_back(delivery, "DefinitionUnreadable")
             return
         if tool is None or (order.lookup is not None and lookup is None):
             await self._hand_back(delivery, "DefinitionMissing")

@@ -229,7 +229,7 @@ def _question(node: NodeMemory, inbox: Inbox) -> str:
     status = node.status
     match inbox.kind:
         case InboxKind.CALL:
-            asked = status.message
+            asked = status.message if node.spec.node.approval else f"may this call be made? {status.message}"
         case InboxKind.DUPLICATE:
             asked = f"{status.message}: is it to be made again?"
         case InboxKind.GRANT:
