@@ -1,5 +1,6 @@
 """Generated files are what their sources say, and real objects fit the definitions."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from agentrun.contract.failures import Effect, FailureClass, Reason
 from agentrun.contract.node import NodePhase
 from agentrun.contract.run import RunPhase
 from agentrun.contract.tool import AfterLast, ToolType
+from agentrun.crdgen import __main__ as crdgen
 from agentrun.crdgen.__main__ import build_files
 from agentrun.crdgen.enum_texts import member_texts
 from agentrun.crdgen.generated_files import find_drift, write_files
+from agentrun.docgen import __main__ as docgen
 from agentrun.docgen.__main__ import build_files as build_pages
 from agentrun.local.yaml_documents import read_documents
 from support.custom_resources import find_problems, read_schema
@@ -35,6 +38,21 @@ def test_a_changed_file_is_reported_as_a_difference_and_written_anew(tmp_path: P
     assert write_files(files) == [path, missing]
     assert find_drift(files) == ""
     assert write_files(files) == []
+
+
+@pytest.mark.parametrize("main", [crdgen.main, docgen.main], ids=["crdgen", "docgen"])
+def test_the_check_fails_with_the_difference_until_the_files_are_written(
+    main: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["generate", "--root", str(tmp_path), "--check"])
+    with pytest.raises(SystemExit, match="run `make generate` and commit"):
+        main()
+    assert "(as generated)" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [], "a check changes nothing"
+    monkeypatch.setattr("sys.argv", ["generate", "--root", str(tmp_path)])
+    main()
+    monkeypatch.setattr("sys.argv", ["generate", "--root", str(tmp_path), "--check"])
+    main()
 
 
 def test_generating_twice_gives_the_same_bytes() -> None:
