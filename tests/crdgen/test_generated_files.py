@@ -1,11 +1,13 @@
 """Generated files are what their sources say, and real objects fit the definitions."""
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
+from agentrun.contract import defaults
 from agentrun.contract.failures import Effect, FailureClass, Reason
 from agentrun.contract.node import NodePhase
 from agentrun.contract.run import RunPhase
@@ -14,7 +16,9 @@ from agentrun.crdgen import __main__ as crdgen
 from agentrun.crdgen.__main__ import build_files
 from agentrun.crdgen.enum_texts import member_texts
 from agentrun.crdgen.generated_files import find_drift, write_files
+from agentrun.crdgen.resources import RESOURCES
 from agentrun.docgen import __main__ as docgen
+from agentrun.docgen import default_table
 from agentrun.docgen.__main__ import build_files as build_pages
 from agentrun.local.yaml_documents import read_documents
 from support.custom_resources import find_problems, read_schema
@@ -80,6 +84,17 @@ def test_every_example_is_taken_by_the_definitions(path: Path) -> None:
         value = document.value
         if isinstance(value, dict) and value.get("apiVersion") == "agentrun.dev/v1alpha1":
             assert find_problems(read_schema(str(value["kind"])), value) == []
+
+
+def test_the_page_of_defaults_shows_every_number_of_the_table() -> None:
+    shown = inspect.getsource(default_table)
+    numbers = [name for name in vars(defaults) if name.isupper()]
+    assert len(numbers) > 20
+    assert [name for name in numbers if f"defaults.{name}" not in shown] == []
+
+
+def test_a_definition_is_committed_for_every_kind_and_no_other_file_beside_them() -> None:
+    assert {path.name for path in (ROOT / "crds").iterdir()} == {resource.file_name for resource in RESOURCES}
 
 
 def objects_of(played: Played) -> list[tuple[str, dict[str, object]]]:
