@@ -10,13 +10,17 @@ from agentrun.crdgen.field_reference import build_reference
 from agentrun.crdgen.generated_files import find_drift, render_yaml, write_files
 from agentrun.crdgen.resources import RESOURCES, build_definition
 
+_FOLDERS = ("crds",)
+"""Every folder that carries the definitions; a chart's folder of them is another entry."""
 _HEAD = "# Generated from the models by `make generate`; do not edit."
 
 
 def build_files(root: Path) -> dict[Path, str]:
     """Return every generated file's text by path."""
     files = {
-        root / "crds" / resource.file_name: render_yaml(build_definition(resource), _HEAD) for resource in RESOURCES
+        root / folder / resource.file_name: render_yaml(build_definition(resource), _HEAD)
+        for folder in _FOLDERS
+        for resource in RESOURCES
     }
     files[root / "docs" / "reference" / "manifests.md"] = build_reference()
     return files
