@@ -1,10 +1,12 @@
 """Whole runs on virtual time: retries, deadlines, cancel, suspend, degradation, and how runs end."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
 from support.scenario import play
+from support.world import World, in_world
 
 SLOW = "work: {sideEffect: None, timeout: 1h}"
 
@@ -310,3 +312,48 @@ def test_urgent_nodes_go_first() -> None:
     )
     assert started[-1] == "low"
     assert started.index("high") < started.index("mid")
+
+
+def test_a_node_that_waits_long_rises_and_shows_why_it_waits() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(
+            """
+            timeout: 2h
+            nodes:
+            - {name: first, tool: act, params: {n: 1}, priority: P0, timeout: 1h}
+            - {name: second, tool: act, params: {n: 2}, timeout: 1h}
+            """
+        )
+        await asyncio.sleep(100)
+        assert world.nodes()["second"].waiting_for == "Slots(tool:act)"
+        await asyncio.sleep(200)
+        assert world.nodes()["second"].waiting_for == "Slots(tool:act) as P1"
+        assert world.nodes()["second"].priority == "P2"
+        assert (await world.ended(within=7200)).phase == "Succeeded"
+
+    in_world(test, "act: {sideEffect: None, limits: {concurrency: 1}}", "tools: {act: [{result: 1, delay: 10m}]}")
+
+
+def test_nodes_that_wait_for_a_retry_count_in_the_backlog() -> None:
+    played = play(
+        """
+        onNodeFailure: Continue
+        nodes:
+        - {name: a, tool: act, params: {n: 1}}
+        - {name: b, tool: act, params: {n: 2}}
+        - {name: later, tool: wait}
+        - {name: c, tool: act, params: {n: 3}, dependsOn: [later]}
+        """,
+        "{act: {sideEffect: None, limits: {backlog: 2}}, wait: {sideEffect: None}}",
+        """
+        tools:
+          act: [{failure: {retryAfter: 30s}}, {failure: {retryAfter: 30s}}, {result: 1}]
+          wait: [{result: 1, delay: 10s}]
+        """,
+    )
+    refused = played.node("c").failure
+    assert refused is not None
+    assert refused.reason == "BacklogFull"
+    assert played.phases["a"] == played.phases["b"] == "Succeeded"

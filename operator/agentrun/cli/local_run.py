@@ -20,6 +20,7 @@ from agentrun.cli.questions import Approve, FixedAnswers, TerminalAnswers
 from agentrun.cli.scenario import run_scenario
 from agentrun.cli.terminal import errors, is_terminal, output
 from agentrun.cli.tree_printer import LinePrinter, LiveTree
+from agentrun.engine.services import EpochLostError
 from agentrun.ledger.port import LedgerFormatError, LedgerUnavailableError
 from agentrun.local.embedded_ledger import NoLedgerServerError
 from agentrun.local.local_run import Answer, LocalRun, LocalSetup
@@ -37,7 +38,9 @@ EXAMPLES = """Examples:
 
 
 def run(
-    files: Annotated[list[str], Parameter(help="Manifest files, folders of them, or - for standard input.")],
+    files: Annotated[
+        list[str], Parameter(help="Manifest files, folders of them (*script.yaml is left out), or - for stdin.")
+    ],
     /,
     *,
     set_: Annotated[
@@ -96,6 +99,12 @@ def run(
         return asyncio.run(_execute(manifests, approve, redis, workers, as_json=output == "json"))
     except (NoLedgerServerError, LedgerUnavailableError, LedgerFormatError) as error:
         errors().print(str(error), markup=False)
+        return ExitCode.UNAVAILABLE
+    except EpochLostError:
+        said = (
+            "another scheduler has taken this ledger over: give each its own server, or its own database (redis://…/1)"
+        )
+        errors().print(said, markup=False)
         return ExitCode.UNAVAILABLE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED

@@ -22,7 +22,9 @@ EXAMPLES = """Examples:
 
 
 def validate(
-    files: Annotated[list[str], Parameter(help="Manifest files, folders of them, or - for standard input.")],
+    files: Annotated[
+        list[str], Parameter(help="Manifest files, folders of them (*script.yaml is left out), or - for stdin.")
+    ],
     /,
     *,
     output: Annotated[Literal["text", "json"], Parameter(name=["--output", "-o"], help="Form of the answer.")] = "text",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from agentrun.contract.run import Priority
+from agentrun.decisions.priorities import effective_priority
 from agentrun.decisions.queue_order import NamespaceUse, QueuedNode, QueueKey, queue_key
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.settings import SchedulerSettings
@@ -79,6 +80,7 @@ class Dispatcher:
         self._pool_slots: dict[tuple[str, str], int] = {}
         self._parked: dict[tuple[str, str], datetime] = {}
         self._sorted_at: datetime | None = None
+        self._retries: Counter[tuple[str, str]] = Counter()
 
     # --- candidates
 
@@ -141,10 +143,15 @@ class Dispatcher:
         return waiting | {key for key, count in self._book.by_pool.items() if count}
 
     def backlog(self, namespace: str, tool: str) -> int:
-        """Return how many candidates wait for the tool."""
-        return sum(
+        """Return how many nodes wait for the tool: in line, or for their next attempt."""
+        in_line = sum(
             len(members) for (space, name, _), members in self._groups.items() if (space, name) == (namespace, tool)
         )
+        return in_line + self._retries[namespace, tool]
+
+    def count_retry(self, namespace: str, tool: str, by: int) -> None:
+        """Note that a node began (1) or ended (-1) to wait for its next attempt."""
+        self._retries[namespace, tool] += by
 
     def limits_of(self, candidate: Candidate) -> tuple[SlotLimit, ...]:
         """Return the limits the ledger is to enforce for this order."""
@@ -156,9 +163,13 @@ class Dispatcher:
         return tuple(limits)
 
     def waiting_for(self, uid: str, now: datetime) -> str:
-        """Return which limit keeps a candidate waiting, or an empty text."""
+        """Return which limit keeps a candidate waiting, and as what if waiting has raised it; or an empty text."""
         candidate = self._waiting.get(uid)
-        return self._blocked_by(candidate, now) if candidate is not None else ""
+        if candidate is None:
+            return ""
+        blocked_by = self._blocked_by(candidate, now)
+        risen = effective_priority(candidate.node.priority, max(now - candidate.node.queued_since, timedelta(0)))
+        return f"{blocked_by} as {risen}" if blocked_by and risen is not candidate.node.priority else blocked_by
 
     def find_holder(self, uid: str) -> Candidate | None:
         """Return the candidate that holds slots for this node."""

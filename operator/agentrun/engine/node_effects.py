@@ -40,6 +40,7 @@ from agentrun.engine.tree_builder import build_instances, build_object, place_in
 from agentrun.ledger.port import DispatchAnswer, NodeLedgerState, RefusalKind, WithdrawVerdict
 
 _LOOK_AGAIN = timedelta(seconds=1)
+_SHOW_AGAIN = timedelta(minutes=1)
 _HOLDING = frozenset({NodePhase.QUEUED, NodePhase.RUNNING, NodePhase.TIMED_OUT})
 """States in which a node's attempt holds slots."""
 
@@ -94,8 +95,14 @@ class NodeEffects:
             self._services.dispatcher.free(node.uid)
             held_by = before.attempt + (1 if before.phase is NodePhase.QUEUED else 0)
             run.released_slots.append((node.uid, held_by))
+        self._count_retry(run, node, before, -1)
         self._set(run, node, status)
+        self._count_retry(run, node, status, 1)
         propagate(run, node, before, now)
+
+    def _count_retry(self, run: RunMemory, node: NodeMemory, status: AgentNodeStatus, by: int) -> None:
+        if status.phase is NodePhase.RETRY_WAIT and status.call is not None:
+            self._services.dispatcher.count_retry(run.namespace, status.call.tool.name, by)
 
     async def dispatch(self, run: RunMemory, node: NodeMemory, send: Send) -> None:
         """Send the order of a granted node."""
@@ -240,12 +247,16 @@ class NodeEffects:
         services.timers.set(run.key, node.path, queue_ends)
 
     def _show_what_holds_it(self, run: RunMemory, node: NodeMemory) -> None:
-        waiting_for = self._services.dispatcher.waiting_for(node.uid, self._services.now())
+        now = self._services.now()
+        waiting_for = self._services.dispatcher.waiting_for(node.uid, now)
+        # Waiting raises its priority: shown when somebody looks a minute later.
+        self._services.timers.set(run.key, node.path, now + _SHOW_AGAIN)
         if waiting_for and waiting_for != node.status.waiting_for:
             self._set(run, node, node.status.model_copy(update={"waiting_for": waiting_for}))
 
     def hold_slots(self, run: RunMemory, node: NodeMemory) -> None:
-        """Note in the dispatcher's book what a node holds that was found at work."""
+        """Note in the dispatcher's book what a node holds, or waits for, that was found at work."""
+        self._count_retry(run, node, node.status, 1)
         if node.status.phase in _HOLDING and node.status.call is not None and run.definition(node) is not None:
             self._services.dispatcher.hold(self._candidate(run, node, node.status.call.tool.name))
 

@@ -95,7 +95,7 @@ Override: TypeAlias = Callable[[JsonObject], JsonObject]
 def load_manifests(
     paths: Sequence[str], read_stdin: Callable[[], bytes], override: Override | None = None
 ) -> Manifests:
-    """Read files, folders (their YAML and JSON files, by name) or ``-``.
+    """Read files, folders (their YAML and JSON files, by name, without scripts) or ``-``.
 
     Raises :class:`ManifestsRefusedError` with every problem that can be found without the others being mended.
     """
@@ -230,7 +230,7 @@ def _read_files(
             yield "-", read_stdin()
             continue
         path = Path(text)
-        files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES) if path.is_dir() else [path]
+        files = _files_in(path) if path.is_dir() else [path]
         if not files:
             problems.append(ManifestProblem(text, 1, "", "holds no YAML or JSON file", "name a file"))
         for file in files:
@@ -239,6 +239,12 @@ def _read_files(
             except OSError as error:
                 said = f"cannot be read: {error.strerror or error}"
                 problems.append(ManifestProblem(str(file), 1, "", said, "check the path"))
+
+
+def _files_in(folder: Path) -> list[Path]:
+    # A scenario's script stands beside its manifests and is none itself.
+    found = (file for file in folder.iterdir() if file.suffix in _SUFFIXES and not file.stem.endswith("script"))
+    return sorted(found)
 
 
 def _parse_field(text: str) -> FieldPath:
