@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from agentrun.contract.approval import Decision, Verdict
 from agentrun.contract.failures import Effect
 from agentrun.contract.run import AgentRunSpec
@@ -189,3 +191,32 @@ def test_an_answer_that_comes_after_the_record_has_moved_changes_nothing_and_the
         assert world.counts.calls["pay"] == 1
 
     in_world(test, "pay: {}", "tools: {pay: [{failure: {effect: Unknown}}, {result: {id: 1}}]}")
+
+
+@pytest.mark.parametrize(
+    "effect, want_phase, want_effects",
+    [pytest.param("Once", "Quarantined", 1, id="once"), pytest.param("None", "Succeeded", 2, id="harmless")],
+)
+def test_a_ledger_that_loses_everything_has_no_once_call_made_again(
+    effect: str, want_phase: str, want_effects: int
+) -> None:
+    """The order is claimed and its report lost with everything else: to the scheduler it still stands in its stream."""
+
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        claim = world.ledger.claim
+
+        async def claim_and_lose(worker: WorkerIdentity, delivery: Delivery, token: str) -> ClaimAnswer:
+            answer = await claim(worker, delivery, token)
+            if not world.counts.calls["act"]:
+                world.ledger.lose_everything()
+            return answer
+
+        world.ledger.claim = claim_and_lose  # type: ignore[method-assign]
+        world.apply_run("nodes: [{name: a, tool: act}]")
+        await world.until(lambda: world.nodes()["a"].phase in ("Quarantined", "Succeeded", "Dead"), 3600)
+        assert world.nodes()["a"].phase == want_phase, world.nodes()["a"]
+        assert world.counts.effects["act"] == want_effects
+
+    in_world(test, f"act: {{sideEffect: {effect}}}", "tools: {act: [{result: 1}]}")

@@ -125,7 +125,11 @@ async def carry_out(mirror: Mirror, step: tuple[Any, ...], side: SideEffect, rul
             delivery = mirror.deliveries.get(step[1])
             return await ledger.hand_back(build_worker("w1"), delivery, "Rate") if delivery else None
         case "withdraw":
-            return await ledger.withdraw(NAMESPACE, step[1], mirror.seqs[step[1]]) if mirror.seqs[step[1]] else None
+            return (
+                await ledger.withdraw(NAMESPACE, "run-1", step[1], mirror.seqs[step[1]])
+                if mirror.seqs[step[1]]
+                else None
+            )
         case "fence":
             return await ledger.fence_attempt(NAMESPACE, step[1], mirror.seqs[step[1]])
         case "give up":

@@ -185,7 +185,7 @@ async def test_an_unclaimed_order_is_taken_back_once_and_for_all(bench: LedgerBe
     await bench.begin()
     delivery = await bench.send(build_order(hold=Amount(micros=5)))
     for _ in range(2):
-        assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.WITHDRAWN
+        assert await bench.ledger.withdraw(NAMESPACE, "run-1", "node-1", 1) is WithdrawVerdict.WITHDRAWN
     assert (await bench.gate(delivery))[0].verdict is ClaimVerdict.STALE
     assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).held == Amount()
 
@@ -193,16 +193,21 @@ async def test_an_unclaimed_order_is_taken_back_once_and_for_all(bench: LedgerBe
 async def test_a_claimed_order_cannot_be_taken_back(bench: LedgerBench) -> None:
     await bench.begin()
     claim = await bench.claim(build_order())
-    assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.CLAIMED
+    assert await bench.ledger.withdraw(NAMESPACE, "run-1", "node-1", 1) is WithdrawVerdict.CLAIMED
     await bench.ledger.commit(claim, done())
-    assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.ENDED
+    assert await bench.ledger.withdraw(NAMESPACE, "run-1", "node-1", 1) is WithdrawVerdict.ENDED
 
 
 async def test_an_order_that_is_withdrawn_before_it_came_finds_its_seq_taken(bench: LedgerBench) -> None:
     await bench.begin()
-    assert await bench.ledger.withdraw(NAMESPACE, "node-1", 1) is WithdrawVerdict.WITHDRAWN
+    assert await bench.ledger.withdraw(NAMESPACE, "run-1", "node-1", 1) is WithdrawVerdict.WITHDRAWN
     assert (await bench.ledger.dispatch(build_order(seq=1), (), None)).refusal is RefusalKind.STALE_SEQ
     assert (await bench.ledger.dispatch(build_order(seq=2), (), None)).refusal is None
+
+
+async def test_a_ledger_that_lost_everything_says_so_instead_of_taking_back(bench: LedgerBench) -> None:
+    await bench.ledger.open([NAMESPACE])
+    assert await bench.ledger.withdraw(NAMESPACE, "run-1", "node-1", 1) is WithdrawVerdict.LOST
 
 
 # --- the gate

@@ -186,6 +186,8 @@ class NodeEffects:
             case RefusalKind.STALE_SEQ | RefusalKind.CLAIMED:
                 services.dispatcher.drop(node.uid)
                 state = await services.ledger.find_node(run.namespace, node.uid)
+                if state.seq < node.status.seq:
+                    await self._align(run, node)
                 if state.seq > node.status.seq and not state.queued and not state.claimed and state.last_report is None:
                     # An order that was withdrawn before its status was written: count on from there.
                     self._set(run, node, node.status.model_copy(update={"seq": state.seq}))
@@ -281,15 +283,32 @@ class NodeEffects:
         )
 
     async def _take_back(self, run: RunMemory, node: NodeMemory, then: Move) -> None:
-        verdict = await self._services.ledger.withdraw(run.namespace, node.uid, node.status.seq)
+        verdict = await self._services.ledger.withdraw(run.namespace, run.uid, node.uid, node.status.seq)
         match verdict:
             case WithdrawVerdict.WITHDRAWN:
                 self.move(run, node, then)
             case WithdrawVerdict.CLAIMED | WithdrawVerdict.ENDED:
                 # Its report is on the way and says the truth.
                 self._look_again(run, node)
+            case WithdrawVerdict.LOST:
+                run.registered = False
+                self._order_lost(run, node, then)
             case _:
                 assert_never(verdict)
+
+    def _order_lost(self, run: RunMemory, node: NodeMemory, then: Move) -> None:
+        """Go on after the ledger lost its data: what may happen only once is asked about, never sent again."""
+        tool = run.definition(node)
+        if tool is not None and tool.side_effect is not SideEffect.ONCE:
+            self.move(run, node, then)
+            return
+        said = "the ledger lost its data while the order was out"
+        self.move(run, node, Move(NodePhase.TIMED_OUT, Reason.LEDGER_LOST, said, {"failure": None}))
+
+    async def _align(self, run: RunMemory, node: NodeMemory) -> None:
+        """Let a ledger that lost its data count orders on from where the status is."""
+        if node.status.seq > 0:
+            await self._services.ledger.withdraw(run.namespace, run.uid, node.uid, node.status.seq)
 
     async def _recover(self, run: RunMemory, node: NodeMemory) -> None:
         call = node.status.call
@@ -307,9 +326,13 @@ class NodeEffects:
             return
         if answer.refusal is RefusalKind.STALE_EPOCH:
             raise EpochLostError(f"epoch {services.epoch} is not the ledger's any more")
+        if answer.refusal is RefusalKind.RUN_CLOSED:
+            run.registered = False
         if answer.refusal is RefusalKind.STALE_SEQ:
             state = await services.ledger.find_node(run.namespace, node.uid)
-            if state.seq > node.status.seq:
+            if state.seq < node.status.seq:
+                await self._align(run, node)
+            elif state.seq > node.status.seq:
                 standing = state.queued or state.claimed
                 self._set(run, node, node.status.model_copy(update={"seq": state.seq, "recovering": standing}))
         self._look_again(run, node)

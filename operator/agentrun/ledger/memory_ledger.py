@@ -97,6 +97,13 @@ class MemoryLedger:
             )
         return self._spaces[namespace]
 
+    def lose_everything(self) -> None:
+        """Forget all data, as a server without its disk would."""
+        self._spaces.clear()
+        self._global_slots.clear()
+        self._taken_over.clear()
+        self._epoch = 0
+
     async def close(self) -> None:
         """Nothing to give back."""
 
@@ -312,12 +319,14 @@ class MemoryLedger:
         encode_amount(node_budget)
         return self._dispatch(order, tuple(limits), node_budget)
 
-    async def withdraw(self, namespace: str, node_uid: str, seq: int) -> WithdrawVerdict:
+    async def withdraw(self, namespace: str, run_uid: str, node_uid: str, seq: int) -> WithdrawVerdict:
         """Take an order back, unless it is claimed."""
         space = self.space(namespace)
         node = space.node(node_uid)
         if node.seq > seq:
             return WithdrawVerdict.ENDED if seq in node.done else WithdrawVerdict.WITHDRAWN
+        if node.seq == 0 and run_uid not in space.runs:
+            return WithdrawVerdict.LOST
         if node.seq < seq:
             # Its dispatch may still be under way: it shall find its seq taken.
             node.seq, node.state, node.request = seq, "withdrawn", ""

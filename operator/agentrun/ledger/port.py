@@ -133,6 +133,8 @@ class WithdrawVerdict(StrEnum):
     """A worker holds it: it will report."""
     ENDED = "Ended"
     """It has been reported on already: read the reports."""
+    LOST = "Lost"
+    """The ledger knows neither the order nor its run: it has lost its data, and nobody can say what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +398,7 @@ class SchedulerLedger(Protocol):
         """
         ...
 
-    async def withdraw(self, namespace: str, node_uid: str, seq: int) -> WithdrawVerdict:
+    async def withdraw(self, namespace: str, run_uid: str, node_uid: str, seq: int) -> WithdrawVerdict:
         """Take an order back, unless it is claimed."""
         ...
 

@@ -173,9 +173,10 @@ class RedisSchedulerSide:
         refusal, limit = await self._connection.run("dispatch", keys, names, argument, encode_model(order))
         return DispatchAnswer(RefusalKind(refusal) if refusal else None, limit)
 
-    async def withdraw(self, namespace: str, node_uid: str, seq: int) -> WithdrawVerdict:
+    async def withdraw(self, namespace: str, run_uid: str, node_uid: str, seq: int) -> WithdrawVerdict:
         """Take an order back, unless it is claimed."""
-        return WithdrawVerdict(await self._on_node("withdraw", namespace, node_uid, {"seq": str(seq)}))
+        more: dict[str, object] = {"seq": str(seq), "run": run_uid}
+        return WithdrawVerdict(await self._on_node("withdraw", namespace, node_uid, more))
 
     async def fence_attempt(self, namespace: str, node_uid: str, seq: int) -> bool:
         """Decide a silent or late attempt lost."""

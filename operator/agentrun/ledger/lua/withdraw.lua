@@ -2,13 +2,16 @@
 --
 -- KEYS[1] node (hash)
 -- Derived: its run, stream, slots.
--- arg: node, seq
--- Returns 'Withdrawn', 'Claimed' or 'Ended'.
+-- arg: node, seq, run
+-- Returns 'Withdrawn', 'Claimed', 'Ended', or 'Lost' when neither the node nor its run is known.
 -- Cost: O(limits)
 local node = nodes.read(arg.node)
 local current, seq = num(node.seq), tonumber(arg.seq)
 if current > seq then
   return node['done:' .. arg.seq] and 'Ended' or 'Withdrawn'
+end
+if not node.seq and redis.call('EXISTS', key('run', arg.run)) == 0 then
+  return 'Lost'
 end
 if current < seq then
   -- Its dispatch may still be under way: it shall find its seq taken.
