@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import io
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,33 @@ def render_yaml(value: Any, head: str) -> str:
     text = io.StringIO()
     yaml.dump(value, text)
     return f"{head}\n{text.getvalue()}"
+
+
+def run_generator(
+    module: str, written: str, build_files: Callable[[Path], Mapping[Path, str]], arguments: Sequence[str] | None = None
+) -> None:
+    """Be the command line of a generator: write what ``build_files`` builds below a root, or compare with ``--check``.
+
+    Ends the process with a message when a file is not what it should be.
+    """
+    command = f"python -m {module}"
+    parser = argparse.ArgumentParser(
+        prog=command,
+        description=f"Write {written}.",
+        epilog=f"Examples: {command}; {command} --check",
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a file is not as generated")
+    parser.add_argument("--root", type=Path, default=Path(), help="the project's folder")
+    given = parser.parse_args(arguments)
+    files = build_files(given.root)
+    if not given.check:
+        for path in write_files(files):
+            print(f"wrote {path}")
+        return
+    drift = find_drift(files)
+    if drift:
+        print(drift)
+        sys.exit("generated files are not what their source says: run `make generate` and commit")
 
 
 def write_files(files: Mapping[Path, str]) -> list[Path]:

@@ -99,7 +99,8 @@ RESOURCES = (
             ("State", "string", ".status.state", 0),
             ("Verdict", "string", ".spec.decision.verdict", 0),
             ("Question", "string", ".status.request.question", 1),
-            ("Expires", "date", ".status.request.expiresAt", 1),
+            # kubectl shows a date as an age, and one that is still to come as <invalid>
+            ("Expires", "string", ".status.request.expiresAt", 1),
             _AGE,
         ),
     ),
