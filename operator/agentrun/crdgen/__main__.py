@@ -24,5 +24,10 @@ def build_files(root: Path) -> dict[Path, str]:
     return files
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the files, or fail when one is not what it should be."""
     run_generator("agentrun.crdgen", "crds/ and docs/reference/manifests.md from the models", build_files)
+
+
+if __name__ == "__main__":
+    main()
