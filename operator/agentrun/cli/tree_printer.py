@@ -187,7 +187,7 @@ def print_summary(console: Console, run: AgentRun, nodes: list[AgentNode], now: 
     console.print(_run_line(run))
     counts = ", ".join(f"{number} {phase}" for phase, number in summary_counts(nodes))
     if counts:
-        console.print(Text(f"{len(nodes)} nodes: {counts}", style="dim"))
+        console.print(Text(f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}: {counts}", style="dim"))
 
 
 def _run_line(run: AgentRun) -> Text:
