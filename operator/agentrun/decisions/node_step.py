@@ -321,11 +321,16 @@ def _timed_out(facts: NodeFacts) -> NodeDecision:
             effect=Effect.UNKNOWN, failure_class=FailureClass.RETRYABLE, reason=status.reason, message=status.message
         )
         return Move(NodePhase.FAILED, status.reason, status.message, {"failure": failure, "effect": failure.effect})
-    deadline = status.deadline or now + facts.run.waits.recovery
+    deadline = status.deadline or status.entered_at + facts.run.waits.recovery
     if not status.recovering:
         # The worker itself said that it does not know, and there is nobody to ask.
         if once and not lookup and status.failure is not None:
             return _outcome_unknown(facts, status.failure.message)
+        # Turned away by the gate just now: it is asked again a little later, and not for ever.
+        if status.due_at is not None and now < status.due_at and now < deadline:
+            return Stay(min(status.due_at, deadline))
+        if now >= deadline:
+            return GiveUpRecovery(_outcome_unknown(facts, "the recovery brought no answer in time"))
         return Recover()
     if facts.sight is OrderSight.GONE and now < deadline:
         return Recover()

@@ -106,7 +106,10 @@ def _read(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
             | ReportKind.DEADLINE_PASSED
             | ReportKind.POISON
         ):
-            return [_leave_queue(reading, status)] if status.phase is NodePhase.QUEUED else []
+            if status.phase is NodePhase.QUEUED:
+                return [_leave_queue(reading, status)]
+            asks = status.phase is NodePhase.TIMED_OUT and report.recovering
+            return [_not_recovered(reading, status)] if asks else []
         case ReportKind.HANDED_BACK:
             return _handed_back(reading, status)
         case ReportKind.RECORD_FREED:
@@ -247,6 +250,16 @@ def _recovered(reading: _Reading, status: AgentNodeStatus, outcome: AttemptOutco
     return Move(NodePhase.QUARANTINED, Reason.OUTCOME_UNKNOWN, failure.message, {**changes, **inbox}, actor)
 
 
+def _not_recovered(reading: _Reading, status: AgentNodeStatus) -> NodeDecision:
+    """The gate turned a recovery away: the outcome is known by now, or it is asked again a little later."""
+    report, now = reading.report, reading.facts.run.now
+    if report.kind is ReportKind.REPLAYED and report.outcome is not None:
+        said = f"the outcome is known: result of {report.holder}"
+        changes = {**_result(report.outcome), "replay_of": report.holder}
+        return Move(NodePhase.SUCCEEDED, Reason.RECOVERED_COMPLETED, said, changes, reading.actor)
+    return Touch({"recovering": False, "due_at": now + _HAND_BACK_PAUSE})
+
+
 def _leave_queue(reading: _Reading, status: AgentNodeStatus) -> Move:
     facts, report, actor = reading.facts, reading.report, reading.actor
     now, waits = facts.run.now, facts.run.waits
@@ -307,7 +320,7 @@ def _failed_unused(reason: Reason, said: str, actor: Actor) -> Move:
 def _handed_back(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
     report = reading.report
     if status.phase is NodePhase.TIMED_OUT and report.recovering:
-        return [Touch({"recovering": False})]
+        return [_not_recovered(reading, status)]
     changes: dict[str, object] = {"due_at": reading.facts.run.now + _HAND_BACK_PAUSE, "waiting_for": report.reason}
     if status.phase is NodePhase.QUEUED:
         return [Move(NodePhase.READY, Reason.HANDED_BACK, report.reason, changes, reading.actor)]

@@ -140,10 +140,12 @@ class InboxDesk:
             self._effects.move(run, node, move)
             node.closed_inbox = ""
         elif inbox.kind is InboxKind.DEAD:
-            if may_be_repaired(run, node) and not step.retry_run:
-                give_up_repair(run, node)
+            held_open = may_be_repaired(run, node) and not step.retry_run
             decided = (*node.status.decided, inbox.id)[-32:]
             run.set_status(node, node.status.model_copy(update={"inbox": None, "decided": decided}))
+            if held_open:
+                run.aborting = run.aborting or node.path
+                give_up_repair(run, node)
         if inbox.record_key:
             await self._services.ledger.mark_inbox(run.namespace, inbox.record_key, node.uid, False)
         node.closed_record_key = ""

@@ -6,7 +6,7 @@ Every step may be repeated after a crash: the ledger recognises its own repetiti
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from agentrun.contract.exact_json import JsonValue
@@ -342,7 +342,21 @@ class NodeEffects:
         children = build_instances(run, node, items, now)
         await self.create_objects(run, children)
         place_instances(run, node, len(items), children)
+        # Some may have been created, and have ended, before a crash: their ends count.
+        for child in children:
+            self.take_up(run, child, now)
         self.move(run, node, then)
+
+    def take_up(self, run: RunMemory, node: NodeMemory, now: datetime) -> None:
+        """Tell the counters around a node how it ended, as if just now; hold its slots; know its question."""
+        run.paths_by_uid[node.uid] = node.path
+        if node.status.inbox is not None:
+            run.desk_work[node.path] = None
+        self.hold_slots(run, node)
+        if node.ended or node.status.inbox is not None:
+            fresh = node.status.model_copy(update={"phase": NodePhase.PENDING, "inbox": None})
+            propagate(run, node, fresh, now)
+        run.touch(node.path)
 
     async def create_objects(self, run: RunMemory, nodes: list[NodeMemory]) -> None:
         """Create the nodes' objects, adopting those that a former try created; raises :class:`ForeignObjectError`."""
@@ -363,8 +377,7 @@ class NodeEffects:
                 node.status = stored.status
 
         await asyncio.gather(*(create(node) for node in nodes if node.stored is None))
-        for node in nodes:
-            run.paths_by_uid[node.uid] = node.path
+        run.place(nodes)
 
     def _stay(self, run: RunMemory, node: NodeMemory, stay: Stay) -> None:
         if stay.until is not None:

@@ -55,9 +55,8 @@ def may_be_repaired(run: RunMemory, node: NodeMemory) -> bool:
 
 
 def give_up_repair(run: RunMemory, node: NodeMemory) -> None:
-    """Count a dead node as ended for good, after its question was closed without driving it again."""
+    """Count a dead node as ended for good: nobody will drive it again within this run."""
     run.suspending -= 1
-    run.aborting = run.aborting or node.path
     _tell_dependants(run, node, UpstreamEnd.DEAD)
 
 

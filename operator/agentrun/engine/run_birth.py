@@ -22,8 +22,7 @@ from agentrun.decisions.facts import Ending
 from agentrun.decisions.moves import Move
 from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
 from agentrun.engine.order_builder import budget_amount
-from agentrun.engine.propagate import propagate
-from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.services import EngineServices, KnownRun
 from agentrun.engine.status_writer import StatusWriter
 from agentrun.engine.tree_builder import build_top_nodes, node_from_object, place_instances, tool_names
@@ -145,7 +144,7 @@ class RunBirth:
             run.touch(node.path)
         self._take_in_children(run, list(known.values()), now)
         for node in list(run.nodes.values()):
-            self._replay_end(run, node, now)
+            self._effects.take_up(run, node, now)
         if not known and (run.run.spec.retry_of or run.status.root_uid):
             await self._adopt_finished(run, now)
 
@@ -168,17 +167,6 @@ class RunBirth:
             members.sort(key=lambda node: (node.spec.index or 0, node.spec.path))
             count = 1 + max(node.spec.index or 0 for node in members)
             place_instances(run, parent, count, [node_from_object(run, member, now) for member in members])
-
-    def _replay_end(self, run: RunMemory, node: NodeMemory, now: datetime) -> None:
-        """Tell the counters around a node how it ended, as if just now; hold its slots; know its question."""
-        run.paths_by_uid[node.uid] = node.path
-        if node.status.inbox is not None:
-            run.desk_work[node.path] = None
-        self._effects.hold_slots(run, node)
-        if node.ended or node.status.inbox is not None:
-            fresh = node.status.model_copy(update={"phase": NodePhase.PENDING, "inbox": None})
-            propagate(run, node, fresh, now)
-        run.touch(node.path)
 
     async def _sync_with_ledger(self, run: RunMemory) -> None:
         open_tasks = [

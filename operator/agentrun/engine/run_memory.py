@@ -7,6 +7,7 @@ what it changes, whatever the size of the run.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -25,7 +26,7 @@ from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.calls import CallRefused
 from agentrun.decisions.facts import Ending, OrderSight, WaitLimits
 from agentrun.decisions.join_rules import Choice, JoinCounter
-from agentrun.engine.run_inputs import RunInput
+from agentrun.engine.run_inputs import ReportArrived, RunInput
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.tool_catalogue import PinnedTool
 
@@ -126,6 +127,8 @@ class RunMemory:
     record_waiters: int = 0
     """Ready nodes that wait for an idempotency record."""
     stored_status: AgentRunStatus | None = None
+    unplaced: list[ReportArrived] = field(default_factory=list)
+    """Reports about nodes that are not in memory yet: instances of a fan-out that is being expanded again."""
     spare_report_ids: list[str] = field(default_factory=list)
     """Reports that changed nothing."""
     budget_in_ledger: Budget | None = None
@@ -172,6 +175,14 @@ class RunMemory:
             self.dependants[upstream].append(node.path)
         for chooser in node.spec.choosers:
             self.targets[chooser].append(node.path)
+
+    def place(self, nodes: Sequence[NodeMemory]) -> None:
+        """Note the objects' uids, and take in what was reported about them before they were known."""
+        for node in nodes:
+            self.paths_by_uid[node.uid] = node.path
+        early = [arrived for arrived in self.unplaced if arrived.report.node_uid in self.paths_by_uid]
+        self.unplaced = [arrived for arrived in self.unplaced if arrived not in early]
+        self.inputs.extend(early)
 
     def set_status(self, node: NodeMemory, status: AgentNodeStatus) -> None:
         """Replace a node's status, keeping the phase index and the list of what is to be written."""

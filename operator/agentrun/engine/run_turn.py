@@ -30,6 +30,7 @@ from agentrun.engine.gather import find_deadline, gather_node, gather_run, gathe
 from agentrun.engine.inbox_desk import InboxDesk
 from agentrun.engine.node_effects import NodeEffects
 from agentrun.engine.order_builder import budget_amount
+from agentrun.engine.propagate import give_up_repair, may_be_repaired
 from agentrun.engine.run_birth import RunBirth, spec_digest
 from agentrun.engine.run_inputs import (
     ApprovalGone,
@@ -137,6 +138,9 @@ class RunTurn:
     async def _read_report(self, run: RunMemory, report_id: str, report: Report) -> None:
         path = run.paths_by_uid.get(report.node_uid)
         node = run.nodes.get(path) if path is not None else None
+        if node is None and run.admitted and not run.closed:
+            run.unplaced.append(ReportArrived(report_id, report))
+            return
         if node is None or run.closed:
             run.spare_report_ids.append(report_id)
             return
@@ -283,6 +287,8 @@ class RunTurn:
         now = services.now()
         decision = decide_run(gather_view(run, now))
         if decision.ending is not None and run.ending is None:
+            held_open = [node for node in map(run.nodes.get, run.by_phase[NodePhase.DEAD]) if node is not None]
+            held_open = [node for node in held_open if may_be_repaired(run, node)]
             run.ending = decision.ending
             if decision.ending.cancels_running and not run.cancelled_in_ledger:
                 try:
@@ -291,6 +297,8 @@ class RunTurn:
                     run.ending = None
                     raise
                 run.cancelled_in_ledger = True
+            for node in held_open:
+                give_up_repair(run, node)
             for path, node in run.nodes.items():
                 if not node.ended:
                     run.touch(path)
@@ -355,6 +363,8 @@ class RunTurn:
         # One that was deleted before its end is no finished run: the same content goes on where it stopped.
         await services.ledger.finish_run(run.namespace, run.uid, None if run.deleted else outcome, round(keep))
         run.closed = True
+        run.spare_report_ids.extend(arrived.id for arrived in run.unplaced)
+        run.unplaced = []
 
     # --- writing
 
