@@ -118,6 +118,35 @@ def test_a_dead_node_that_is_driven_again_after_the_end_makes_a_new_run() -> Non
     in_world(test, "act: {retry: {limit: 0}}", "tools: {act: [{failure: {class: Permanent}}, {result: 1}]}")
 
 
+def test_what_was_said_while_the_scheduler_was_dead_does_not_revive_a_run_that_was_ending() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(
+            "nodes: [{name: a, tool: act, params: {n: 1}}, {name: b, tool: slow}, {name: c, tool: act, dependsOn: [a, b]}]"
+        )
+        await world.until(lambda: world.nodes()["c"].phase == "Cancelled" and bool(world.open_question("a")))
+        await world.kill_scheduler()
+        world.decide("a", Decision(verdict=Verdict.REDRIVE, decided_by="Ada"))
+        world.start_scheduler()
+        assert (await world.ended()).phase == "Failed"
+        assert {path: str(status.phase) for path, status in world.nodes().items()} == {
+            "a": "Dead",
+            "b": "Succeeded",
+            "c": "Cancelled",
+        }
+        await world.until(lambda: len(world.cluster.runs()) == 2)
+        assert world.cluster.runs()[1].spec.retry_of == "run"
+        assert world.scheduler is not None
+        assert world.scheduler.failed_turns_total == 0
+
+    in_world(
+        test,
+        "{act: {retry: {limit: 0}}, slow: {sideEffect: None}}",
+        "tools: {act: [{failure: {class: Permanent}}, {result: 1}], slow: [{result: 1, delay: 20s}]}",
+    )
+
+
 def test_a_second_run_of_a_busy_session_is_refused_and_the_holder_named() -> None:
     async def test(world: World) -> None:
         world.start_scheduler()
@@ -208,13 +237,20 @@ nodes:
 - {name: c, tool: flaky, params: {n: 3}}
 - {name: ask, type: Approval, approval: {message: ok?}, dependsOn: [c]}
 - {name: same, tool: act, dependsOn: [ask], params: {n: 1}}
+- {name: careful, tool: careful, params: {n: 9}}
 """
-LIFE_TOOLS = "{act: {}, read: {sideEffect: None}, flaky: {retry: {limit: 1, backoff: {initial: 1s}}}}"
+LIFE_TOOLS = """
+act: {}
+read: {sideEffect: None}
+flaky: {retry: {limit: 1, backoff: {initial: 1s}}}
+careful: {approval: {required: Always}}
+"""
 LIFE_SCRIPT = """
 tools:
   act: [{result: 1, delay: 200ms}]
   read: [{result: 1}]
   flaky: [{failure: {}}, {result: 2}]
+  careful: [{result: 1}]
 """
 
 
@@ -225,8 +261,9 @@ async def live(world: World, mortality: Mortality) -> int:
     world.apply_run(LIFE)
 
     async def approve() -> None:
-        await world.until(lambda: bool(world.open_question("ask")))
-        world.decide("ask", Decision(verdict=Verdict.APPROVE, decided_by="Ada"))
+        for node in ("careful", "ask"):
+            await world.until(lambda: bool(world.open_question(node)))  # noqa: B023
+            world.decide(node, Decision(verdict=Verdict.APPROVE, decided_by="Ada"))
 
     approving = asyncio.create_task(approve())
     if await world.wait_for_death():
@@ -236,8 +273,8 @@ async def live(world: World, mortality: Mortality) -> int:
     assert ended.phase == "Succeeded", ended.message
     phases = {path: str(status.phase) for path, status in world.nodes().items()}
     assert set(phases.values()) == {"Succeeded"}, phases
-    assert len(phases) == 9
-    assert world.counts.effects == {"act": 3, "read": world.counts.effects["read"], "flaky": 1}
+    assert len(phases) == 10
+    assert world.counts.effects == {"act": 3, "read": world.counts.effects["read"], "flaky": 1, "careful": 1}
     assert world.nodes()["same"].reason == "Replayed"
     assert world.scheduler is not None
     assert world.scheduler.failed_turns_total == 0

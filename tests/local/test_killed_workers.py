@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.engine.clock import SystemClock
+from agentrun.engine.clock import SystemClock, SystemEntropy
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.redis_ledger import RedisLedger
-from agentrun.local.chance import SystemEntropy, uid_from
+from agentrun.local.chance import uid_from
 from agentrun.local.memory_cluster import MemoryCluster
 from agentrun.schemas.validator import SchemaValidator
 from support.manifest_texts import build_run, build_tools

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import secrets
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -32,3 +34,15 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the present moment, aware, in UTC."""
         return datetime.now(UTC)
+
+
+class SystemEntropy:
+    """The system's randomness."""
+
+    def token(self) -> str:
+        """Return 32 fresh hex digits."""
+        return secrets.token_hex(16)
+
+    def fraction(self) -> float:
+        """Return a number in [0, 1)."""
+        return random.random()

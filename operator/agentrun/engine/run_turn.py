@@ -74,6 +74,9 @@ class RunTurn:
                 self._see_run(run, happened)
         if not run.loaded:
             await self._begin(run)
+            if run.admitted and not run.closed:
+                # A run that was ending before a crash goes on ending: nothing that was said meanwhile revives it.
+                await self._step_run(run)
         while run.inputs:
             await self._absorb(run, run.inputs[0])
             run.inputs.popleft()

@@ -1,22 +1,9 @@
-"""Where local mode's ids and jitter come from: the system's randomness, or a seed for runs that can be repeated."""
+"""Where the ids and jitter of runs that can be repeated come from."""
 
 from __future__ import annotations
 
 import random
-import secrets
 import uuid
-
-
-class SystemEntropy:
-    """The system's randomness."""
-
-    def token(self) -> str:
-        """Return 32 fresh hex digits."""
-        return secrets.token_hex(16)
-
-    def fraction(self) -> float:
-        """Return a number in [0, 1)."""
-        return random.random()
 
 
 class SeededEntropy:

@@ -17,14 +17,14 @@ from agentrun.contract.approval import AgentApproval, Decision
 from agentrun.contract.node import AgentNode
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool, ToolType
-from agentrun.engine.clock import Clock, Entropy, SystemClock
+from agentrun.engine.clock import Clock, Entropy, SystemClock, SystemEntropy
 from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ConflictError
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.port import Ledger, WorkerIdentity
 from agentrun.ledger.redis_connection import LedgerSettings
 from agentrun.ledger.redis_ledger import RedisLedger
-from agentrun.local.chance import SystemEntropy, uid_from
+from agentrun.local.chance import uid_from
 from agentrun.local.embedded_ledger import EmbeddedLedger
 from agentrun.local.memory_cluster import MemoryCluster
 from agentrun.schemas.validator import SchemaValidator
