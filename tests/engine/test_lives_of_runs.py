@@ -1,6 +1,7 @@
 """Runs that come back, follow each other, or lose their scheduler at any step."""
 
 import asyncio
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -145,6 +146,30 @@ def test_what_was_said_while_the_scheduler_was_dead_does_not_revive_a_run_that_w
         "{act: {retry: {limit: 0}}, slow: {sideEffect: None}}",
         "tools: {act: [{failure: {class: Permanent}}, {result: 1}], slow: [{result: 1, delay: 20s}]}",
     )
+
+
+def test_a_run_whose_time_is_over_waits_quietly_for_an_attempt_that_nobody_reports() -> None:
+    async def test(world: World) -> None:
+        looks, now = 0, world.clock.now
+
+        def count() -> datetime:
+            nonlocal looks
+            looks += 1
+            if looks > 20_000:
+                raise AssertionError("the scheduler looks at the clock without end")
+            return now()
+
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("timeout: 10s\nnodes: [{name: a, tool: slow, timeout: 1h}]")
+        await world.until(lambda: world.nodes()["a"].phase == "Running")
+        world.kill_worker()
+        world.clock.now = count  # type: ignore[method-assign]
+        assert (await world.ended()).reason == "RunDeadlineExceeded"
+        assert looks < 20_000
+        assert now() - world.status().started_at > timedelta(seconds=15)  # type: ignore[operator]
+
+    in_world(test, "slow: {sideEffect: None}", "tools: {slow: [{hang: true}]}")
 
 
 def test_a_second_run_of_a_busy_session_is_refused_and_the_holder_named() -> None:

@@ -223,6 +223,9 @@ class RunTurn:
         if spec.budget != run.budget_in_ledger:
             await self._services.ledger.set_budget(run.namespace, run.uid, budget_amount(spec.budget))
             run.budget_in_ledger = spec.budget
+        if run.ending is not None:
+            # Its clocks have nothing to say any more; a time that has passed would only wake it again at once.
+            return
         deadline = find_deadline(run, self._services.now())
         if deadline is not None:
             self._services.timers.set(run.key, "", deadline)
