@@ -45,7 +45,12 @@ demo: setup ## Run the stock transfer example on this machine, without a cluster
 
 .PHONY: test
 test: setup ## Run all tests; ARGS='-k queue' picks, JOBS=4 widens
-	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster)" $(ARGS)
+
+.PHONY: test-cluster
+test-cluster: setup ## Run the tests on a real API server: KUBECONFIG's, else one of our own (built once per machine)
+	@assets="$$(tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" \
+	  $(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/cluster $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the tests that need seconds and no API server
@@ -54,7 +59,7 @@ unit: setup ## Run the tests that need seconds and no API server
 .PHONY: coverage
 coverage: setup ## Run all tests and show which lines they missed
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n $(JOBS) --inline-snapshot=disable $(ARGS)
+	@$(BIN)/coverage run -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster)" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 

@@ -133,7 +133,9 @@ def test_a_definition_names_its_kind_as_kubectl_users_type_it(kind: str, short: 
     assert definition["metadata"]["name"] == f"{kind.lower()}s.agentrun.dev"
     assert spec["names"]["kind"] == kind
     assert spec["names"]["shortNames"] == [short]
-    assert spec["names"]["categories"] == ["agentrun"]
+    assert spec["names"]["categories"] == ["agentrun-all"]
+    # A category of that name would hide the kind from `kubectl get agentrun NAME`.
+    assert not {"agentrun", "agentnode", "agenttool", "agentapproval"} & set(spec["names"]["categories"])
     assert spec["scope"] == "Namespaced"
     (version,) = spec["versions"]
     assert (version["name"], version["served"], version["storage"]) == ("v1alpha1", True, True)

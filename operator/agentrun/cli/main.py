@@ -7,7 +7,7 @@ from importlib.metadata import version as version_of
 
 from cyclopts import App, CycloptsError
 
-from agentrun.cli import init, local_run, validate, version
+from agentrun.cli import init, local_run, operator_run, validate, version
 from agentrun.cli.exit_codes import ExitCode
 from agentrun.local.manifests import STDIN
 
@@ -23,6 +23,9 @@ def build_app() -> App:
     local = App(name="local", help="Run manifests on this machine, without Kubernetes.", help_format="plaintext")
     local.command(local_run.run, name="run", help_epilogue=local_run.EXAMPLES)
     app.command(local)
+    operator = App(name="operator", help="Run the operator of a cluster.", help_format="plaintext")
+    operator.command(operator_run.run, name="run", help_epilogue=operator_run.EXAMPLES)
+    app.command(operator)
     app.command(validate.validate, name="validate", help_epilogue=validate.EXAMPLES)
     app.command(init.init, name="init", help_epilogue=init.EXAMPLES)
     app.command(version.version, name="version", help_epilogue=version.EXAMPLES)

@@ -127,7 +127,8 @@ def build_definition(resource: Resource) -> dict[str, Any]:
                 "plural": resource.plural,
                 "singular": resource.kind.lower(),
                 "shortNames": [resource.short],
-                "categories": ["agentrun"],
+                # Not "agentrun": a category hides the kind of that name, and `kubectl get agentrun NAME` is refused.
+                "categories": ["agentrun-all"],
             },
             "versions": [
                 {

@@ -80,7 +80,8 @@ class StatusWriter:
         status = node.status
         if status.phase in TERMINAL_NODE_PHASES or status.phase in INBOX_PHASES:
             return status.entered_at
-        if node.stored is None or node.stored.status is None or node.stored.status.decided != status.decided:
+        stored = node.stored.status if node.stored else None
+        if status.decided != (stored.decided if stored else ()):
             # A human's answer is on record before the approval says that it was applied.
             return status.entered_at
         return status.entered_at + self._services.settings.coalesce

@@ -1,0 +1,5 @@
+"""``python -m agentrun.cli``: the command line."""
+
+from agentrun.cli.main import main
+
+main()

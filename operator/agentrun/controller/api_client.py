@@ -1,0 +1,130 @@
+"""Requests to the API server over one aiohttp session: JSON in and out, refusals as the cluster port's errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from agentrun.contract.exact_json import JsonObject, JsonRefusedError, canonical_json, parse_json
+from agentrun.controller.api_access import ApiAccess
+from agentrun.controller.api_errors import api_error
+from agentrun.engine.cluster_port import ClusterUnavailableError
+
+_ANSWER_WITHIN = timedelta(seconds=30)
+_CONNECT_WITHIN = timedelta(seconds=10)
+_SILENCE = timedelta(seconds=330)
+"""A watch without any line for this long is taken for dead: the server ends every watch before."""
+_CONNECTIONS = 64
+_LONGEST_LINE = 4 * 1024 * 1024
+_PAGE = 500
+JSON = "application/json"
+
+
+class ApiClient:
+    """A session with one API server; an async context manager."""
+
+    def __init__(self, access: ApiAccess) -> None:
+        self._access = access
+        self._session: aiohttp.ClientSession | None = None
+        self.requests_total: Counter[str] = Counter()
+        """Requests sent so far, by verb."""
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=self._access.build_ssl())
+        self._session = aiohttp.ClientSession(
+            self._access.server, connector=connector, read_bufsize=_LONGEST_LINE, trust_env=False
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        body: JsonObject | None = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> JsonObject:
+        """Send one request and return the answer's JSON object.
+
+        Raises :class:`ClusterUnavailableError` when no answer came (it may have been carried out all the same), and
+        what :func:`~agentrun.controller.api_errors.api_error` makes of a refusal.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=_ANSWER_WITHIN.total_seconds(), sock_connect=_CONNECT_WITHIN.total_seconds()
+        )
+        data = None if body is None else canonical_json(body).encode()
+        self.requests_total[verb] += 1
+        try:
+            async with self._open.request(
+                verb, path, data=data, params=params, headers=self._headers(content_type), timeout=timeout
+            ) as response:
+                status, text = response.status, await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ClusterUnavailableError(f"{verb} {path}: {type(error).__name__}: {error}") from error
+        answer = _read(text)
+        if status >= 400:
+            raise api_error(status, answer, f"{verb} {path}")
+        return answer
+
+    async def list_all(self, path: str, params: Mapping[str, str] | None = None) -> tuple[list[JsonObject], str]:
+        """Return every object of a collection, in pages, and the version that a watch may go on from."""
+        found: list[JsonObject] = []
+        page: dict[str, str] = {**(params or {}), "limit": str(_PAGE)}
+        while True:
+            answer = await self.request("GET", path, params=page)
+            items = answer.get("items")
+            found.extend(item for item in items or () if isinstance(item, dict))
+            meta = answer.get("metadata")
+            meta = meta if isinstance(meta, dict) else {}
+            if not meta.get("continue"):
+                return found, str(meta.get("resourceVersion") or "")
+            page["continue"] = str(meta["continue"])
+
+    async def watch_lines(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Give a watch's lines as they come, until the server ends it. Raises as :meth:`request`."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_WITHIN.total_seconds(), sock_read=_SILENCE.total_seconds()
+        )
+        self.requests_total["WATCH"] += 1
+        try:
+            async with self._open.get(
+                path, params={**params, "watch": "true"}, headers=self._headers(JSON), timeout=timeout
+            ) as response:
+                if response.status >= 400:
+                    raise api_error(response.status, _read(await response.read()), f"WATCH {path}")
+                async for line in response.content:
+                    yield line
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise ClusterUnavailableError(f"WATCH {path}: {type(error).__name__}: {error}") from error
+
+    @property
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("the session with the API server is not open")
+        return self._session
+
+    def _headers(self, content_type: str) -> dict[str, str]:
+        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": "agentrun-operator"}
+        authorization = self._access.authorization()
+        return headers if authorization is None else {**headers, "Authorization": authorization}
+
+
+def _read(text: bytes) -> JsonObject:
+    try:
+        answer = parse_json(text)
+    except JsonRefusedError:
+        # A proxy's page, or an object that holds what no JSON reader may take for granted.
+        return {"message": text[:200].decode("utf-8", "replace")}
+    return answer if isinstance(answer, dict) else {}

@@ -1,0 +1,136 @@
+"""The cluster port on a real API server: what the engine reads and writes there, each write guarded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import structlog
+from pydantic import ValidationError
+
+from agentrun.contract.approval import AgentApproval
+from agentrun.contract.exact_json import JsonObject
+from agentrun.contract.names import RUN_UID_LABEL
+from agentrun.contract.node import AgentNode
+from agentrun.contract.run import AgentRun
+from agentrun.contract.tool import AgentTool
+from agentrun.controller.api_client import ApiClient
+from agentrun.controller.api_errors import NameTakenError
+from agentrun.controller.api_objects import (
+    Kind,
+    collection_path,
+    creation_body,
+    object_path,
+    read_object,
+    status_body,
+)
+from agentrun.engine.cluster_port import (
+    AlreadyExistsError,
+    ChangeKind,
+    ClusterChange,
+    ClusterObject,
+    ClusterUnavailableError,
+    ConflictError,
+    GoneError,
+)
+
+_log = structlog.get_logger("agentrun.controller")
+
+
+class ApiCluster:
+    """Behind the engine's cluster port; whoever observes the API server tells it what was seen."""
+
+    def __init__(self, client: ApiClient, namespaces: Sequence[str] = ()) -> None:
+        """``namespaces``: those that are served; empty: all."""
+        self._client = client
+        self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
+        self._seen: asyncio.Queue[ClusterChange] = asyncio.Queue()
+
+    def tell(self, change: ClusterChange) -> None:
+        """Take in an observation, to be given to whoever watches."""
+        self._seen.put_nowait(change)
+
+    async def watch(self) -> AsyncIterator[ClusterChange]:
+        """Give every tool first, then every observation: a run that is taken up again needs its tools at once."""
+        for namespace in self._namespaces:
+            try:
+                found, _ = await self._client.list_all(collection_path("AgentTool", namespace))
+            except GoneError as error:
+                raise ClusterUnavailableError(
+                    f"the API server knows no AgentTool; install the CRDs ({error})"
+                ) from error
+            for raw in found:
+                try:
+                    yield ClusterChange(ChangeKind.SEEN, read_object(AgentTool, _with_kind(raw, "AgentTool")))
+                except ValidationError as error:
+                    _log.warning("tool_unreadable", name=_name(raw), cause=str(error))
+        while True:
+            yield await self._seen.get()
+
+    async def create_node(self, node: AgentNode) -> AgentNode:
+        """Create the node without its status."""
+        return await self._create(AgentNode, node)
+
+    async def create_approval(self, approval: AgentApproval) -> AgentApproval:
+        """Create the approval without its status."""
+        return await self._create(AgentApproval, approval)
+
+    async def create_run(self, run: AgentRun) -> AgentRun:
+        """Create the run without its status."""
+        return await self._create(AgentRun, run)
+
+    async def replace_status(self, changed: ClusterObject) -> ClusterObject:
+        """Store the object's status if its resourceVersion is still the one it carries."""
+        answer = await self._client.request("PUT", f"{object_path(changed)}/status", status_body(changed))
+        # What was sent is what is stored: reading back 20 transitions for each write would cost more than the write.
+        meta = answer.get("metadata")
+        meta = meta if isinstance(meta, dict) else {}
+        fresh = changed.metadata.model_copy(
+            update={
+                "resource_version": str(meta.get("resourceVersion") or ""),
+                "generation": meta.get("generation") or changed.metadata.generation,
+            }
+        )
+        return changed.model_copy(update={"metadata": fresh})
+
+    async def delete(self, target: ClusterObject) -> None:
+        """Delete the object, if it is still the same one."""
+        body: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": target.metadata.uid},
+            "propagationPolicy": "Background",
+        }
+        try:
+            await self._client.request("DELETE", object_path(target), body)
+        except (GoneError, ConflictError):
+            return
+
+    async def list_nodes(self, namespace: str, run_uid: str) -> Sequence[AgentNode]:
+        """Return the nodes that carry this run uid."""
+        found, _ = await self._client.list_all(
+            collection_path("AgentNode", namespace), {"labelSelector": f"{RUN_UID_LABEL}={run_uid}"}
+        )
+        return [read_object(AgentNode, _with_kind(raw, "AgentNode")) for raw in found]
+
+    async def _create(self, kind: type[Kind], wanted: Kind) -> Kind:
+        path = collection_path(wanted.kind, wanted.metadata.namespace)
+        try:
+            return read_object(kind, await self._client.request("POST", path, creation_body(wanted)))
+        except NameTakenError:
+            try:
+                existing = read_object(kind, await self._client.request("GET", object_path(wanted)))
+            except GoneError as gone:
+                # Deleted between the two: the next try will find room.
+                raise ClusterUnavailableError(str(gone)) from gone
+            raise AlreadyExistsError(existing) from None
+
+
+def _with_kind(raw: JsonObject, kind: str) -> JsonObject:
+    # Servers older than 1.31 leave the type out of a list's items.
+    return raw if "kind" in raw else {"apiVersion": "agentrun.dev/v1alpha1", "kind": kind, **raw}
+
+
+def _name(raw: JsonObject) -> str:
+    meta = raw.get("metadata")
+    return f"{meta.get('namespace')}/{meta.get('name')}" if isinstance(meta, dict) else "?"

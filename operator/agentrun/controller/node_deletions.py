@@ -1,0 +1,86 @@
+"""Watches for deleted AgentNodes: of all their events the only one that the engine has to hear of.
+
+The engine wrote everything else about them itself. A line that tells of a change is put aside unread, so that the
+echo of a status write costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+from pydantic import ValidationError
+
+from agentrun.contract.exact_json import JsonRefusedError, parse_json
+from agentrun.contract.node import AgentNode
+from agentrun.controller.api_client import ApiClient
+from agentrun.controller.api_errors import WatchExpiredError, api_error
+from agentrun.controller.api_objects import collection_path, read_object
+from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ClusterUnavailableError, GoneError
+
+_log = structlog.get_logger("agentrun.controller")
+_PAUSE = timedelta(seconds=1)
+_SERVER_TIMEOUT = "300"
+_SKIPPED = (b'{"type":"ADDED"', b'{"type":"MODIFIED"')
+
+
+class NodeDeletions:
+    """One watch over the AgentNodes of one namespace, or of all (None)."""
+
+    def __init__(self, client: ApiClient, namespace: str | None, tell: Callable[[ClusterChange], None]) -> None:
+        self._client = client
+        self._path = collection_path("AgentNode", namespace)
+        self._tell = tell
+        self._version = ""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._begin()
+                await self._follow()
+            except WatchExpiredError:
+                self._version = ""
+            except (ClusterUnavailableError, GoneError) as error:
+                _log.warning("node_watch_interrupted", cause=str(error))
+                await asyncio.sleep(_PAUSE.total_seconds())
+
+    async def _begin(self) -> None:
+        # One object is enough: the list's version is what is wanted.
+        answer = await self._client.request("GET", self._path, params={"limit": "1"})
+        meta = answer.get("metadata")
+        self._version = str(meta.get("resourceVersion") or "") if isinstance(meta, dict) else ""
+
+    async def _follow(self) -> None:
+        asked = {
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": _SERVER_TIMEOUT,
+        }
+        async for line in self._client.watch_lines(self._path, asked):
+            if not line.startswith(_SKIPPED):
+                self._read(line)
+
+    def _read(self, line: bytes) -> None:
+        try:
+            event = parse_json(line)
+        except JsonRefusedError as error:
+            _log.warning("watch_line_unreadable", cause=str(error))
+            return
+        found = event.get("object") if isinstance(event, dict) else None
+        if not isinstance(event, dict) or not isinstance(found, dict):
+            return
+        if event.get("type") == "ERROR":
+            code = found.get("code")
+            raise api_error(code if isinstance(code, int) else 500, found, f"WATCH {self._path}")
+        meta = found.get("metadata")
+        if isinstance(meta, dict) and meta.get("resourceVersion"):
+            self._version = str(meta["resourceVersion"])
+        if event.get("type") == "DELETED":
+            try:
+                self._tell(ClusterChange(ChangeKind.GONE, read_object(AgentNode, found)))
+            except ValidationError as error:
+                _log.warning("node_unreadable", cause=str(error))

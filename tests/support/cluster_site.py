@@ -1,0 +1,230 @@
+"""What a test does on a real cluster: a namespace, operators and workers as processes, kubectl for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support.ledger_server import LedgerServer
+
+TERMINAL = {"Succeeded", "Failed", "Cancelled", "Rejected", "Dead"}
+_PATIENCE = 60.0
+
+
+class ClusterSite:
+    """One namespace of the cluster under test and the processes that serve it."""
+
+    def __init__(self, kubeconfig: Path, ledger: LedgerServer, folder: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.ledger = ledger
+        self.folder = folder
+        self.namespace = f"t-{secrets.token_hex(4)}"
+        self.effects = folder / "effects.log"
+        """One line for each call that a tool really made."""
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._write_tools()
+        self.kubectl("create", "namespace", self.namespace, inside=False)
+
+    # --- processes
+
+    def start_operator(self, *arguments: str, name: str = "operator") -> subprocess.Popen[bytes]:
+        """Start an operator for this namespace."""
+        return self._start(
+            name,
+            [
+                "-m",
+                "agentrun.cli",
+                "operator",
+                "run",
+                "--kubeconfig",
+                str(self.kubeconfig),
+                "--namespace",
+                self.namespace,
+                "--install",
+                self.namespace,
+                "--redis",
+                self.ledger.url,
+                *arguments,
+            ],
+        )
+
+    def start_worker(self, *arguments: str, name: str = "worker") -> subprocess.Popen[bytes]:
+        """Start a worker of the pool ``shared`` in this namespace; its tools are :meth:`_write_tools`'."""
+        return self._start(
+            name,
+            [
+                "-m",
+                "agentrun_worker",
+                "run",
+                "--namespace",
+                self.namespace,
+                "--install",
+                self.namespace,
+                "--redis",
+                self.ledger.url,
+                "--import-path",
+                str(self.folder / "tools"),
+                *arguments,
+            ],
+        )
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """End a process with SIGKILL."""
+        process.kill()
+        process.wait()
+
+    def terminate(self, process: subprocess.Popen[bytes], within: float = 40) -> int:
+        """Ask a process to end in order and return its exit code."""
+        process.send_signal(signal.SIGTERM)
+        return process.wait(within)
+
+    def log(self, name: str) -> str:
+        """Return what a process has logged."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def close(self) -> None:
+        """End everything that was started, and remove the namespace."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.wait()
+        self.kubectl("delete", "namespace", self.namespace, "--wait=false", inside=False, check=False)
+
+    # --- kubectl
+
+    def kubectl(self, *arguments: str, stdin: str = "", inside: bool = True, check: bool = True) -> str:
+        """Run kubectl and return its output; raises AssertionError with its message."""
+        where = ["--namespace", self.namespace] if inside else []
+        done = subprocess.run(
+            ["kubectl", "--kubeconfig", str(self.kubeconfig), *where, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    def apply(self, text: str) -> None:
+        """Apply manifests."""
+        self.kubectl("apply", "-f", "-", stdin=textwrap.dedent(text))
+
+    def apply_tools(self, text: str) -> None:
+        """Apply Python tools, one ``name: {further spec}`` a line; each calls the function of its name."""
+        for name, spec in json.loads(text).items():
+            manifest = {
+                "apiVersion": "agentrun.dev/v1alpha1",
+                "kind": "AgentTool",
+                "metadata": {"name": name},
+                "spec": {"type": "python", "python": {"entryPoint": f"cluster_tools:{name}"}, **spec},
+            }
+            self.apply(json.dumps(manifest))
+
+    def apply_run(self, name: str, nodes: list[dict[str, Any]], **spec: Any) -> None:
+        """Apply a run."""
+        manifest = {
+            "apiVersion": "agentrun.dev/v1alpha1",
+            "kind": "AgentRun",
+            "metadata": {"name": name},
+            "spec": {"intent": "test", "nodes": nodes, **spec},
+        }
+        self.apply(json.dumps(manifest))
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """Return an object; empty when there is none."""
+        found = self.kubectl("get", kind, name, "-o", "json", check=False)
+        return json.loads(found) if found else {}
+
+    def find_all(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
+        """Return all objects of a kind."""
+        return list(json.loads(self.kubectl("get", kind, "-o", "json", *arguments))["items"])
+
+    def nodes(self, run: str) -> dict[str, dict[str, Any]]:
+        """Return the statuses of a run's nodes by path."""
+        uid = self.get("agentrun", run)["metadata"]["uid"]
+        found = self.find_all("agentnode", "-l", f"agentrun.dev/run-uid={uid}")
+        return {node["spec"]["path"]: node.get("status", {}) for node in found}
+
+    def phase(self, run: str) -> str:
+        """Return a run's phase."""
+        return str(self.get("agentrun", run).get("status", {}).get("phase", ""))
+
+    def wait_ended(self, run: str, within: float = _PATIENCE) -> dict[str, Any]:
+        """Wait until a run has ended and return its status."""
+        self.until(lambda: self.phase(run) in TERMINAL, within, lambda: f"run {run}: {self.get('agentrun', run)}")
+        return dict(self.get("agentrun", run)["status"])
+
+    def until(self, holds: Callable[[], bool], within: float = _PATIENCE, say: Callable[[], str] = lambda: "") -> None:
+        """Wait until something can be seen; raises AssertionError with the logs."""
+        deadline = time.monotonic() + within
+        while not holds():
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.glob("*.log"))
+                raise AssertionError(f"not within {within} s: {say()}\n{logs}")
+            time.sleep(0.1)
+
+    def effects_of(self, call: str) -> int:
+        """Return how often a tool really did something under this word."""
+        lines = self.effects.read_text().splitlines() if self.effects.exists() else []
+        return lines.count(call)
+
+    # --- inside
+
+    def _start(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "EFFECTS": str(self.effects)},
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+    def _write_tools(self) -> None:
+        folder = self.folder / "tools"
+        folder.mkdir()
+        (folder / "cluster_tools.py").write_text(
+            textwrap.dedent(
+                '''
+                """Tools of the cluster tests: each call that does something leaves a line."""
+
+                import os
+                import time
+
+
+                def note(word):
+                    with open(os.environ["EFFECTS"], "a") as file:
+                        file.write(f"{word}\\n")
+
+
+                def act(word: str, seconds: float = 0) -> dict:
+                    note(word)
+                    time.sleep(seconds)
+                    return {"did": word}
+
+
+                def read(word: str = "", seconds: float = 0) -> dict:
+                    time.sleep(seconds)
+                    return {"text": word}
+
+
+                def fail(word: str = "") -> dict:
+                    raise ValueError(word)
+                '''
+            )
+        )
