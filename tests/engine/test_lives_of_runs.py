@@ -144,7 +144,7 @@ def test_what_was_said_while_the_scheduler_was_dead_does_not_revive_a_run_that_w
     in_world(
         test,
         "{act: {retry: {limit: 0}}, slow: {sideEffect: None}}",
-        "tools: {act: [{failure: {class: Permanent}}, {result: 1}], slow: [{result: 1, delay: 20s}]}",
+        "tools: {act: [{failure: {class: Permanent}, delay: 2s}, {result: 1}], slow: [{result: 1, delay: 20s}]}",
     )
 
 

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from support.ledger_server import LedgerServer
@@ -37,24 +38,13 @@ class ClusterSite:
     # --- processes
 
     def start_operator(self, *arguments: str, name: str = "operator") -> subprocess.Popen[bytes]:
-        """Start an operator for this namespace."""
+        """Start an operator for this namespace; two of different names compete for the lead."""
+        serve = ["operator", "run", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
+        environment = {"LEASE_NAMESPACE": self.namespace, "LEASE_DURATION": "4s", "IDENTITY": name}
         return self._start(
             name,
-            [
-                "-m",
-                "agentrun.cli",
-                "operator",
-                "run",
-                "--kubeconfig",
-                str(self.kubeconfig),
-                "--namespace",
-                self.namespace,
-                "--install",
-                self.namespace,
-                "--redis",
-                self.ledger.url,
-                *arguments,
-            ],
+            ["-m", "agentrun.cli", *serve, "--install", self.namespace, "--redis", self.ledger.url, *arguments],
+            {f"AGENTRUN_OPERATOR_{field}": value for field, value in environment.items()},
         )
 
     def start_worker(self, *arguments: str, name: str = "worker") -> subprocess.Popen[bytes]:
@@ -182,14 +172,16 @@ class ClusterSite:
 
     # --- inside
 
-    def _start(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, arguments: list[str], environment: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "EFFECTS": str(self.effects)},
+                env={**os.environ, "EFFECTS": str(self.effects), **environment},
                 start_new_session=True,
             )
         self._processes.append(process)
@@ -214,12 +206,12 @@ class ClusterSite:
 
                 def act(word: str, seconds: float = 0) -> dict:
                     note(word)
-                    time.sleep(seconds)
+                    time.sleep(float(seconds))
                     return {"did": word}
 
 
                 def read(word: str = "", seconds: float = 0) -> dict:
-                    time.sleep(seconds)
+                    time.sleep(float(seconds))
                     return {"text": word}
 
 

@@ -39,7 +39,8 @@ def run(
     """Reconcile the AgentRuns of a cluster until SIGTERM or SIGINT.
 
     Every option may be set as an environment variable as well, AGENTRUN_OPERATOR_<OPTION>; NAMESPACES takes names
-    separated by commas. Further ones are DURABILITY (Require or Accept) and GLOBAL_LIMIT.
+    separated by commas. Further ones are LEASE_NAMESPACE, LEASE_DURATION (15s), IDENTITY, GLOBAL_LIMIT and DURABILITY
+    (Require or Accept). Several operators of one install may run: one leads, the others stand by.
 
     Exit codes: 0 stopped in order, 1 another operator has taken the lead or a part failed (start it anew), 2 arguments
     or environment cannot be used, 6 no API server is known.
@@ -47,6 +48,7 @@ def run(
     # kopf and the Kubernetes client are an extra, and take half a second to load: no other verb needs them.
     try:
         from agentrun.controller.api_access import NoClusterError, load_access
+        from agentrun.controller.leadership import LeadershipLostError
         from agentrun.controller.operator_process import OperatorProcess
         from agentrun.controller.operator_settings import ENVIRONMENT_PREFIX, OperatorSettings
     except ModuleNotFoundError as error:
@@ -85,7 +87,7 @@ def run(
 
     try:
         asyncio.run(work())
-    except EpochLostError as error:
-        errors().print(f"another operator has taken the lead: {error}", markup=False)
+    except (EpochLostError, LeadershipLostError) as error:
+        errors().print(f"the lead was lost: {error}", markup=False)
         return ExitCode.FAILED
     return ExitCode.OK

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
+import socket
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from agentrun.controller.api_access import ApiAccess
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_cluster import ApiCluster
 from agentrun.controller.kopf_source import KopfSource
+from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
 from agentrun.controller.operator_settings import OperatorSettings
 from agentrun.controller.served_kinds import wait_for_kinds
@@ -50,8 +53,9 @@ class OperatorProcess:
     async def run(self) -> None:
         """Work until :meth:`stop`.
 
-        Raises :class:`~agentrun.engine.services.EpochLostError` when another operator has taken the lead, and what a
-        part cannot go on from: the process is to be started anew then.
+        Raises :class:`~agentrun.engine.services.EpochLostError` or
+        :class:`~agentrun.controller.leadership.LeadershipLostError` when another operator leads, and what a part
+        cannot go on from: the process is to be started anew then.
         """
         settings = self._settings
         ledger = RedisLedger.connect(
@@ -67,6 +71,20 @@ class OperatorProcess:
         settings, clock = self._settings, SystemClock()
         namespaces: Sequence[str | None] = settings.namespaces or (None,)
         cluster = ApiCluster(client, settings.namespaces)
+        duration = settings.lease_duration
+        leadership = Leadership(
+            client,
+            settings.lease_namespace or self._access.default_namespace,
+            f"{settings.install}-operator",
+            settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}",
+            clock,
+            LeaseTiming(duration, duration * 2 / 3, duration / 8),
+        )
+        asked = asyncio.create_task(self._stopping.wait(), name="stop")
+        for wait in (wait_for_kinds(client), leadership.acquire()):
+            if not await _comes_before(wait, asked):
+                asked.cancel()
+                return
         scheduler = Scheduler(
             cluster=cluster,
             ledger=ledger,
@@ -74,30 +92,57 @@ class OperatorProcess:
             entropy=SystemEntropy(),
             validator=SchemaValidator(),
             settings=SchedulerSettings(install=settings.install, global_limit=settings.global_limit),
+            seen_epoch=leadership.epoch,
+            on_lead=leadership.note_epoch,
         )
         source = KopfSource(self._access, settings.namespaces, cluster.tell, UnreadableObjects(client, clock).refuse)
-        asked = asyncio.create_task(self._stopping.wait(), name="stop")
-        served = asyncio.create_task(wait_for_kinds(client), name="served kinds")
-        await asyncio.wait((served, asked), return_when=asyncio.FIRST_COMPLETED)
-        if not served.done():
-            served.cancel()
-            return
-        # kopf cancels what was started after it when it ends: our own tasks come first.
-        parts: list[Coroutine[Any, Any, None]] = [
-            scheduler.run(),
-            *(NodeDeletions(client, namespace, cluster.tell).run() for namespace in namespaces),
-            source.run(),
-        ]
-        tasks = [asyncio.create_task(part, name=getattr(part, "__qualname__", "part")) for part in parts]
+        engine = asyncio.create_task(scheduler.run(), name="scheduler")
+        watches = [asyncio.create_task(NodeDeletions(client, space, cluster.tell).run()) for space in namespaces]
+        lead = asyncio.create_task(leadership.hold(), name="lead")
+        observing = asyncio.create_task(self._observe(source), name="kopf")
         _log.info("started", server=self._access.server, namespaces=settings.namespaces or "all")
-        done, _ = await asyncio.wait((*tasks, asked), return_when=asyncio.FIRST_COMPLETED)
-        scheduler.stop()
+        done, _ = await asyncio.wait((engine, *watches, lead, observing, asked), return_when=asyncio.FIRST_COMPLETED)
+        if asked in done:
+            # The engine ends its turns first, under the lead. Who lost the lead has no time for that.
+            scheduler.stop()
+            await asyncio.wait((engine,), timeout=_STOP_WITHIN)
+        await _cancel(engine, *watches, lead, asked)
+        await leadership.release()
         source.stop()
-        # The engine ends its turns first, then the watches may go.
-        await asyncio.wait((tasks[0], tasks[-1]), timeout=_STOP_WITHIN)
-        for task in (*tasks, asked):
-            task.cancel()
-        await asyncio.gather(*tasks, asked, return_exceptions=True)
+        # When kopf ends it cancels whatever it finds in the loop: it comes last.
+        await asyncio.wait((observing,), timeout=_STOP_WITHIN)
+        await _cancel(observing)
         for task in done - {asked}:
             task.result()
+            raise RuntimeError(f"{task.get_name()} ended although nobody asked it to")
         _log.info("stopped")
+
+    async def _observe(self, source: KopfSource) -> None:
+        running = asyncio.ensure_future(source.run())
+        try:
+            ready = asyncio.ensure_future(source.ready.wait())
+            await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+            # kopf takes the signals for itself, and would end before the engine.
+            self.listen_to_signals()
+            await running
+        finally:
+            running.cancel()
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _comes_before(wait: Coroutine[Any, Any, None], asked: asyncio.Task[bool]) -> bool:
+    """Await something unless the process is asked to stop meanwhile; return whether it came."""
+    task = asyncio.create_task(wait)
+    await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.log_setup import LogLevel
@@ -19,6 +21,17 @@ def _names(value: object) -> object:
     return [part for part in value.split(",") if part] if isinstance(value, str) else value
 
 
+def _duration(value: object) -> timedelta:
+    return value if isinstance(value, timedelta) else parse_duration(value)  # type: ignore[arg-type]
+
+
+def _long_enough(value: timedelta) -> timedelta:
+    if value < timedelta(seconds=3):
+        raise ValueError("must be at least 3s: the API server's answers may take that long")
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_long_enough)]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 
@@ -37,6 +50,12 @@ class OperatorSettings(BaseSettings):
     """Namespaces to serve, separated by commas; empty: all."""
     install: Annotated[str, Field(pattern=NODE_NAME_PATTERN, max_length=63)] = "agentrun"
     """The installation's id in the ledger and in Lease names."""
+    lease_namespace: Namespace | None = None
+    """Where the leader's Lease stands; None: the pod's own namespace, or the kubeconfig context's."""
+    lease_duration: Duration = timedelta(seconds=15)
+    """How long a leader that cannot be reached stays the leader; it gives up itself after two thirds of it."""
+    identity: Annotated[str, Field(max_length=200)] | None = None
+    """This process's name in the Lease; None: the pod's (or host's) name with a random part."""
     durability: Durability = Durability.REQUIRE
     global_limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Attempts at once, over all namespaces."""

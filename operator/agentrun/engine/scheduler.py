@@ -94,7 +94,10 @@ class Scheduler:
         entropy: Entropy,
         validator: SchemaChecker,
         settings: SchedulerSettings | None = None,
+        seen_epoch: int = 0,
+        on_lead: Callable[[int], None] = lambda epoch: None,
     ) -> None:
+        """``seen_epoch``: the highest that is known from elsewhere; ``on_lead`` is told the one that was taken."""
         self._settings = settings or SchedulerSettings()
         self._cluster, self._ledger, self._clock = cluster, ledger, clock
         self._timer_moved = asyncio.Event()
@@ -121,6 +124,8 @@ class Scheduler:
             tools=ToolCatalogue(),
             find_run=lambda namespace, name: self._names.get((namespace, name)),
         )
+        self._services.epoch = seen_epoch
+        self._on_lead = on_lead
         self._queues = RunQueues(RunTurn(self._services).take, self._after_turn, entropy, self._settings.parallel_turns)
 
     @property
@@ -169,6 +174,7 @@ class Scheduler:
                 _log.warning("ledger_unavailable", cause=str(error))
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
             else:
+                self._on_lead(self._services.epoch)
                 return
 
     # --- what the cluster shows
