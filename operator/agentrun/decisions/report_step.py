@@ -94,9 +94,7 @@ def _read(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
         case ReportKind.ADOPTED:
             return _adopted(reading, status)
         case ReportKind.LOST:
-            if status.phase is NodePhase.RUNNING and not status.recovering:
-                return [Fence(_lost(reading, status))]
-            return []
+            return _silent(reading, status)
         case (
             ReportKind.REPLAYED
             | ReportKind.BUSY
@@ -154,6 +152,18 @@ def _adopted(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
             reading.actor,
         )
     ]
+
+
+def _silent(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
+    if status.recovering or reading.report.recovering:
+        return []
+    if status.phase is NodePhase.RUNNING:
+        return [Fence(_lost(reading, status))]
+    if status.phase is not NodePhase.QUEUED:
+        return []
+    # Who read that it was claimed died before writing that down: it was claimed all the same, and nobody works on it.
+    claimed = _start(reading, {"deadline": reading.facts.run.now})
+    return [claimed, Fence(_lost(reading, _after(status, claimed, reading.facts)))]
 
 
 def _lost(reading: _Reading, status: AgentNodeStatus) -> Move:
