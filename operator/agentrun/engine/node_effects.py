@@ -245,7 +245,9 @@ class NodeEffects:
                 return
         node.queued = True
         services.dispatcher.offer(self._candidate(run, node, send.call.tool.name))
-        queue_ends = (status.queued_since or status.entered_at) + run.waits.queue
+        # On the run's clock, as it is decided: a time that a suspension has put off would wake the run without pause.
+        stood_still = run.pause_total(services.now()) - (status.pause_at_entry or timedelta(0))
+        queue_ends = (status.queued_since or status.entered_at) + run.waits.queue + stood_still
         services.timers.set(run.key, node.path, queue_ends)
 
     def _show_what_holds_it(self, run: RunMemory, node: NodeMemory) -> None:
