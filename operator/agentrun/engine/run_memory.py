@@ -26,7 +26,7 @@ from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.calls import CallRefused
 from agentrun.decisions.facts import Ending, OrderSight, WaitLimits
 from agentrun.decisions.join_rules import Choice, JoinCounter
-from agentrun.engine.run_inputs import ReportArrived, RunInput
+from agentrun.engine.run_inputs import ApprovalSeen, ReportArrived, RunInput
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.tool_catalogue import PinnedTool
 
@@ -183,6 +183,12 @@ class RunMemory:
         early = [arrived for arrived in self.unplaced if arrived.report.node_uid in self.paths_by_uid]
         self.unplaced = [arrived for arrived in self.unplaced if arrived not in early]
         self.inputs.extend(early)
+        # Decisions about them may have been seen as well, when there was nobody yet to apply them to.
+        placed = {node.path for node in nodes}
+        for approval in self.approvals.values():
+            request = approval.status.request if approval.status else None
+            if request is not None and request.node in placed and approval.spec.decision is not None:
+                self.inputs.append(ApprovalSeen(approval))
 
     def set_status(self, node: NodeMemory, status: AgentNodeStatus) -> None:
         """Replace a node's status, keeping the phase index and the list of what is to be written."""
