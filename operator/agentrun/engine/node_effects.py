@@ -14,6 +14,7 @@ from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
 from agentrun.contract.node import AgentNodeStatus, NodePhase
 from agentrun.contract.orders import Amount, OrderKind
 from agentrun.contract.tool import SideEffect
+from agentrun.decisions.deadlines import phase_deadline
 from agentrun.decisions.moves import (
     Expand,
     Fence,
@@ -246,8 +247,8 @@ class NodeEffects:
         node.queued = True
         services.dispatcher.offer(self._candidate(run, node, send.call.tool.name))
         # On the run's clock, as it is decided: a time that a suspension has put off would wake the run without pause.
-        stood_still = run.pause_total(services.now()) - (status.pause_at_entry or timedelta(0))
-        queue_ends = (status.queued_since or status.entered_at) + run.waits.queue + stood_still
+        since, paused = status.queued_since or status.entered_at, run.pause_total(services.now())
+        queue_ends = phase_deadline(since, run.waits.queue, status.pause_at_entry, paused)
         services.timers.set(run.key, node.path, queue_ends)
 
     def _show_what_holds_it(self, run: RunMemory, node: NodeMemory) -> None:
