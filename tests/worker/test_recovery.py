@@ -151,7 +151,7 @@ async def test_a_running_call_is_adopted_once_and_asked_about_until_it_ends(tmp_
 
 async def test_a_call_that_runs_on_past_the_recovery_is_unknown(tmp_path: Path) -> None:
     case = Case(tmp_path, [BUSY])
-    outcome = await case.recover(seconds=0.2)
+    outcome = await case.recover(seconds=2.0)
     assert summary(outcome) == UNKNOWN
     assert outcome.failure is not None
     assert "still running" in outcome.failure.message
@@ -209,8 +209,10 @@ async def test_a_recovery_is_handed_back_by_a_worker_that_drains(ledger_url: str
     """It has changed nothing: the next worker asks on, instead of a person."""
     async with rigged(ledger_url) as rig:
         order = await rig.send(Case(tmp_path).tool())
-        async with working(rig.build_worker("first", slots=1)):
+        first = rig.build_worker("first", slots=1)
+        async with working(first):
             await rig.executor.began.acquire()
+            first.request_drain()  # else its slot, free again as soon as it hears of the fence, takes the recovery
             lookup = build_python_tool("lookup_tools:answer_next", "Thread", sideEffect="None")
             await rig.ledger.put_tool(NAMESPACE, "sha256:lookup", lookup.to_wire())
             params = {"answers": [BUSY], "counter": str(tmp_path / "asked")}

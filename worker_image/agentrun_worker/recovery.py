@@ -47,13 +47,14 @@ class Recoverer:
         outcomes = tool.recovery.outcome
         adopted = False
         said = "the lookup was never answered"
+        running = "the lookup says that it is still running"
         loop = asyncio.get_running_loop()
         while loop.time() < window.deadline and not window.cancelled.is_set():
             reading = await self._ask(order, order.lookup, lookup_tool, window)
             if not reading.succeeded:
                 failure = reading.failure
-                said = f"the lookup failed: {failure.message if failure else ''}"
-                return _unknown(said, reading.raw_output)
+                why = f"the lookup failed: {failure.message if failure else ''}"
+                return _unknown(f"{running}; then {why}" if said == running else why, reading.raw_output)
             verdict, detail = _read(outcomes, reading.result)
             match verdict:
                 case "completed":
@@ -61,7 +62,7 @@ class Recoverer:
                 case "notExecuted":
                     return _not_executed(tool, answer, reading.result)
                 case "running":
-                    said = "the lookup says that it is still running"
+                    said = running
                     if not adopted:
                         adopted = await adopt()
                 case _:
