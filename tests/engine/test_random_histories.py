@@ -176,7 +176,7 @@ def effects_by_key(world: World, said: str) -> None:
         assert world.counts.effects[tool] <= len(calls) + granted, f"{tool}: {world.counts.effects}{said}"
 
 
-ONCE_WRONG = (1176, 1300, 20386, 60059, 71012, 71138)
+ONCE_WRONG = (1176, 1300, 20386, 60059, 60360, 71012, 71138)
 """Histories that found a fault: an answer lost in a crash, a run revived while it ended, a lost claim nobody read."""
 
 

@@ -53,6 +53,8 @@ _CONFLICT_PAUSE = timedelta(milliseconds=100)
 _STEPS_PER_NODE = 64
 """A node that is decided about more often than this within one turn is going in circles: a bug, reported loudly."""
 
+_CUT_OFF = frozenset({NodePhase.CANCELLED, NodePhase.FAILED, NodePhase.DEAD})
+
 
 class RunTurn:
     """Takes turns for runs; holds no run's state itself."""
@@ -365,12 +367,26 @@ class RunTurn:
         }
         # The nodes' last states come first: a run is never seen as ended before its nodes are.
         await self._write_nodes(run)
+        await self._clear_half_expanded(run)
         keep = services.settings.finished_keep / timedelta(milliseconds=1)
         # One that was deleted before its end is no finished run: the same content goes on where it stopped.
         await services.ledger.finish_run(run.namespace, run.uid, None if run.deleted else outcome, round(keep))
         run.closed = True
         run.spare_report_ids.extend(arrived.id for arrived in run.unplaced)
         run.unplaced = []
+
+    async def _clear_half_expanded(self, run: RunMemory) -> None:
+        """Delete instances that were created for a fan-out which ended before it had all of them: they never began."""
+        halves = {
+            node.path
+            for node in run.nodes.values()
+            if node.spec.node.type is NodeType.FAN_OUT and not node.instances and node.status.phase in _CUT_OFF
+        }
+        if run.deleted or not halves:
+            return
+        for found in await self._services.cluster.list_nodes(run.namespace, run.uid):
+            if found.spec.parent in halves:
+                await self._services.cluster.delete(found)
 
     # --- writing
 
