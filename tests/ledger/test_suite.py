@@ -13,6 +13,7 @@ from agentrun.ledger.port import (
     AnswerVerdict,
     ClaimVerdict,
     CommitVerdict,
+    OpenRun,
     RecordStatus,
     RefusalKind,
     SlotLimit,
@@ -86,6 +87,35 @@ async def test_a_session_stays_busy_while_a_finished_runs_claim_lives(bench: Led
     assert refused.verdict is AdmissionVerdict.SESSION_BUSY
     await bench.ledger.commit(claim, done())
     assert (await bench.ledger.admit_run(build_registration("b", session="s"))).verdict is AdmissionVerdict.ADMITTED
+
+
+async def test_a_run_is_listed_until_it_is_closed_and_no_claim_of_it_lives(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.begin("b", name="b")
+    assert sorted(await bench.ledger.find_open_runs(NAMESPACE), key=lambda run: run.uid) == [
+        OpenRun("b", "b", ended=False),
+        OpenRun("run-1", "run-1", ended=False),
+    ]
+    assert await bench.ledger.find_namespaces() == [NAMESPACE]
+    await bench.claim(build_order())
+    for uid in ("run-1", "b"):
+        await bench.ledger.finish_run(NAMESPACE, uid, {"phase": "Cancelled"}, 1000_000)
+    assert await bench.ledger.find_open_runs(NAMESPACE) == [OpenRun("run-1", "run-1", ended=True)]
+    await bench.pass_time(LEASE_MS + 1)
+    await bench.ledger.finish_run(NAMESPACE, "run-1", None, 1000_000)
+    assert await bench.ledger.find_open_runs(NAMESPACE) == []
+    record = await bench.ledger.find_record(NAMESPACE, build_order().record.key)
+    assert record is not None
+    assert record.status is RecordStatus.UNKNOWN
+    again = await bench.ledger.admit_run(build_registration("c", "run-1"))
+    assert again.outcome == {"phase": "Cancelled"}
+
+
+async def test_a_run_that_the_ledger_never_knew_is_wound_up(bench: LedgerBench) -> None:
+    await bench.ledger.finish_run(NAMESPACE, "stranger", {}, 1000_000)
+    assert await bench.ledger.find_open_runs(NAMESPACE) == []
+    answer = await bench.ledger.admit_run(build_registration("b", ""))
+    assert answer.verdict is AdmissionVerdict.ADMITTED
 
 
 async def test_an_epoch_never_goes_backward(bench: LedgerBench) -> None:

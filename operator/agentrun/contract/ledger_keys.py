@@ -10,6 +10,7 @@ else is hashed.
 | ``_:slots:global`` | sorted set: holder by expiry ms | holders expire | scheduler |
 | ``<ns>:slots:<name>`` | sorted set: holder (``node_uid/attempt``) by expiry ms | holders expire | both |
 | ``<ns>:run:<uid>`` | hash: state, counters, limits, deadline | ``window`` after the end | both |
+| ``<ns>:runs`` | set: uids of runs that are not wound up: open, or ended with a claim that still lives | until then | scheduler |
 | ``<ns>:runnodes:<uid>`` | set: node uids that were ever dispatched | with the run | both |
 | ``<ns>:node:<uid>`` | hash: seq, epoch, order, claim, hold, outcome | with the run | both |
 | ``<ns>:record:<key>`` | hash: the idempotency record | by its status and window | both |
@@ -79,6 +80,11 @@ class LedgerKeys:
     def run(self, uid: str) -> str:
         """State and counters of a run."""
         return self._key("run", uid)
+
+    @property
+    def runs(self) -> str:
+        """Runs that are not wound up."""
+        return self._key("runs")
 
     def run_nodes(self, uid: str) -> str:
         """Nodes of a run that were ever dispatched."""

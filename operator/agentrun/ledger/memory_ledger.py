@@ -41,6 +41,7 @@ from agentrun.ledger.port import (
     DispatchAnswer,
     HeartbeatAnswer,
     NodeLedgerState,
+    OpenRun,
     RecordStatus,
     RecordView,
     RefusalKind,
@@ -292,11 +293,14 @@ class MemoryLedger:
         space, now = self.space(namespace), self._now()
         keep = max(keep_ms, 1)
         run = space.runs.get(run_uid)
-        if run is None:
+        if run is None or (run.expires is not None and run.expires <= now):
+            if run is not None:
+                run.wound_up = True
             return
         stone = space.tombstones.get(run.name)
         if stone is None or stone.uid == run_uid:
-            space.tombstones[run.name] = Tombstone(run_uid, run.digest, outcome, now + keep)
+            kept = outcome if outcome is not None else (stone.outcome if stone else None)
+            space.tombstones[run.name] = Tombstone(run_uid, run.digest, kept, now + keep)
         run.state = "finished"
         run.expires = now + max(keep, self._times.least_keep)
         session = space.sessions.get(run.session) if run.session else None
@@ -306,6 +310,16 @@ class MemoryLedger:
                 del space.sessions[run.session]
         for uid in list(run.nodes):
             self._sweep(space, space.node(uid), keep)
+        run.wound_up = not any(space.node(uid).state == "claimed" for uid in run.nodes)
+
+    async def find_namespaces(self) -> Sequence[str]:
+        """Return every namespace that a run was ever admitted in."""
+        return sorted(name for name, space in self._spaces.items() if space.runs)
+
+    async def find_open_runs(self, namespace: str) -> Sequence[OpenRun]:
+        """Return the runs that are not wound up."""
+        runs = self.space(namespace).runs.values()
+        return [OpenRun(run.uid, run.name, ended=run.state == "finished") for run in runs if not run.wound_up]
 
     async def put_tool(self, namespace: str, digest: str, definition: JsonObject) -> None:
         """Store a tool's definition by its digest."""

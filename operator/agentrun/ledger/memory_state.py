@@ -47,6 +47,8 @@ class RunState:
     held: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
     nodes: dict[str, None] = field(default_factory=OrderedDict)
     expires: int | None = None
+    wound_up: bool = False
+    """Closed, and no claim of it lived when that was looked at last."""
 
 
 @dataclass(slots=True)

@@ -49,6 +49,16 @@ class RunRegistration:
     """None: unlimited. A field of -1 is unlimited; 0 allows nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run that the ledger has not done with."""
+
+    uid: str
+    name: str
+    ended: bool
+    """Its outcome stands; a claim of it lived when it was closed."""
+
+
 class AdmissionVerdict(StrEnum):
     """What the ledger answers to a run that asks to be admitted."""
 
@@ -383,6 +393,17 @@ class SchedulerLedger(Protocol):
 
         Dead PROCESSING records of the run become UNKNOWN (Once) or FAILED; a live claim keeps the session busy until
         it ends. Records of scope Run expire; waiters of the run's freed records are told.
+        """
+        ...
+
+    async def find_namespaces(self) -> Sequence[str]:
+        """Return every namespace that a run was ever admitted in."""
+        ...
+
+    async def find_open_runs(self, namespace: str) -> Sequence[OpenRun]:
+        """Return the runs that are not wound up: not finished, or finished with a claim that lived then.
+
+        For the latter :meth:`finish_run` again (without an outcome, which stays) sweeps what has died since.
         """
         ...
 

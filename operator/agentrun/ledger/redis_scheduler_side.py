@@ -22,6 +22,7 @@ from agentrun.ledger.port import (
     LedgerFormatError,
     LedgerUnavailableError,
     NodeLedgerState,
+    OpenRun,
     RecordStatus,
     RecordView,
     RefusalKind,
@@ -80,7 +81,7 @@ class RedisSchedulerSide:
     async def admit_run(self, registration: RunRegistration) -> Admission:
         """Check tombstone and session and register the run, in one step."""
         keys = self._connection.keys(registration.namespace)
-        names = [keys.run(registration.uid), keys.tombstone(registration.name), keys.namespaces]
+        names = [keys.run(registration.uid), keys.tombstone(registration.name), keys.namespaces, keys.runs]
         if registration.session:
             names.append(keys.session(registration.session))
         argument = {
@@ -108,18 +109,44 @@ class RedisSchedulerSide:
         keys = self._connection.keys(namespace)
         with translated_errors():
             name, session = await self._connection.client.hmget(keys.run(run_uid), ["name", "session"])
-        names = [keys.run(run_uid), keys.tombstone(str(name or "")), keys.run_nodes(run_uid), keys.audit(run_uid)]
+        if name is None:
+            # Its keeping has ended, or the ledger never knew it: nothing is left to wind up.
+            await self._connection.run("forget_run", keys, [keys.runs], {"uid": run_uid})
+            return
+        names = [keys.run(run_uid), keys.tombstone(str(name)), keys.run_nodes(run_uid), keys.audit(run_uid)]
         if session:
             names.append(str(session))
         argument = {"uid": run_uid, "keep": str(keep_ms)}
         recorded = encode_object(outcome) if outcome is not None else ""
         await self._connection.run("finish_run", keys, names, argument, recorded)
-        cursor = "0"
+        cursor, living = "0", 0
         while True:
             argument = {"cursor": cursor, "batch": str(_SWEEP_BATCH), "keep": str(keep_ms)}
-            cursor = str(await self._connection.run("sweep_run", keys, [keys.run_nodes(run_uid)], argument))
-            if cursor == "0":
-                return
+            cursor, alive = await self._connection.run("sweep_run", keys, [keys.run_nodes(run_uid)], argument)
+            living += int(alive)
+            if str(cursor) == "0":
+                break
+        if not living:
+            await self._connection.run("forget_run", keys, [keys.runs], {"uid": run_uid})
+
+    async def find_namespaces(self) -> Sequence[str]:
+        """Return every namespace that a run was ever admitted in."""
+        keys = self._connection.keys(INSTALL_NAMESPACE)
+        with translated_errors():
+            found = await self._connection.client.smembers(keys.namespaces)
+        return sorted(str(namespace) for namespace in found)
+
+    async def find_open_runs(self, namespace: str) -> Sequence[OpenRun]:
+        """Return the runs that are not wound up."""
+        keys = self._connection.keys(namespace)
+        found: list[OpenRun] = []
+        cursor = "0"
+        while True:
+            argument = {"cursor": cursor, "batch": str(_SWEEP_BATCH)}
+            cursor, *rows = await self._connection.run("find_open_runs", keys, [keys.runs], argument)
+            found.extend(OpenRun(uid, name, ended=state == "finished") for uid, name, state in rows)
+            if str(cursor) == "0":
+                return found
 
     async def put_tool(self, namespace: str, digest: str, definition: JsonObject) -> None:
         """Store a tool's definition by its digest."""

@@ -1,7 +1,7 @@
 -- Check tombstone and session, and register the run.
 --
 -- KEYS[1] run (hash)   KEYS[2] tombstone of the run's name (hash)   KEYS[3] namespaces (set)
--- KEYS[4] session (hash; absent without a session)
+-- KEYS[4] runs (set)   KEYS[5] session (hash; absent without a session)
 -- Derived: the run that holds the session.
 -- arg: uid, name, digest, holder, micros, tokens, calls (limits, -1 unlimited)
 -- Returns {verdict, other uid, other name, outcome JSON of the finished run}.
@@ -27,7 +27,7 @@ elseif stone and stone.digest == arg.digest and stone.uid ~= arg.uid then
   adopts = before and before ~= '' and before or stone.uid
 end
 
-local session = KEYS[4] and (read_hash(KEYS[4]) or {})
+local session = KEYS[5] and (read_hash(KEYS[5]) or {})
 if session and not (known and known.state == 'finished') then
   local holder_uid = session.run or ''
   if holder_uid ~= arg.uid then
@@ -40,16 +40,19 @@ if session and not (known and known.state == 'finished') then
         if lease_lives(until_ms, now) then
           return {'SessionBusy', holder_uid, holder and holder.name or session.name or '', ''}
         end
-        redis.call('HDEL', KEYS[4], field)
+        redis.call('HDEL', KEYS[5], field)
       end
     end
   end
-  redis.call('HSET', KEYS[4], 'run', arg.uid, 'holder', arg.holder, 'name', arg.name)
+  redis.call('HSET', KEYS[5], 'run', arg.uid, 'holder', arg.holder, 'name', arg.name)
 end
 
+if not (known and known.state == 'finished') then
+  redis.call('SADD', KEYS[4], arg.uid)
+end
 if not known then
   redis.call('HSET', KEYS[1], 'uid', arg.uid, 'name', arg.name, 'state', 'open', 'digest', arg.digest,
-    'session', KEYS[4] or '', 'holder', arg.holder, 'adopts', adopts,
+    'session', KEYS[5] or '', 'holder', arg.holder, 'adopts', adopts,
     'limit_micros', arg.micros, 'limit_tokens', arg.tokens, 'limit_calls', arg.calls)
   redis.call('DEL', KEYS[2])
   redis.call('HSET', KEYS[2], 'uid', arg.uid, 'name', arg.name, 'digest', arg.digest)

@@ -4,10 +4,11 @@
 -- KEYS[1] runnodes (set)
 -- Derived: the nodes, their records, waiters, slots, streams.
 -- arg: cursor (of SSCAN, first 0), batch, keep (ms)
--- Returns the next cursor; '0' when done. Safe to repeat.
+-- Returns {next cursor, '0' when done; claims that still live}. Safe to repeat.
 -- Cost: O(batch)
 local now = clock.now_ms()
 local keep = math.max(tonumber(arg.keep), 1)
+local living = 0
 local page = redis.call('SSCAN', KEYS[1], arg.cursor, 'COUNT', arg.batch)
 for _, uid in ipairs(page[2]) do
   local node = nodes.read(uid)
@@ -16,6 +17,8 @@ for _, uid in ipairs(page[2]) do
       nodes.close_unclaimed(node, 'closed', false)
     elseif node.state == 'claimed' and not lease_lives(node.lease, now) then
       fencing.fence(node, now, true)
+    elseif node.state == 'claimed' then
+      living = living + 1
     end
     local record = node.record and records.read(node.record, now)
     if record and record.owner_node == uid and node.state ~= 'claimed' then
@@ -32,4 +35,4 @@ for _, uid in ipairs(page[2]) do
     redis.call('PEXPIRE', key('node', uid), int(math.max(keep, conf.minKeepMs)))
   end
 end
-return page[1]
+return {page[1], living}
