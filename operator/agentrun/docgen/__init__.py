@@ -1,1 +1,1 @@
-"""Generated pages of the documentation that come from the rules: states, reasons, defaults."""
+"""Generated pages of the documentation that come from the rules: states, reasons, defaults, metrics."""

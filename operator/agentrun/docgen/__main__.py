@@ -6,6 +6,7 @@ from pathlib import Path
 
 from agentrun.crdgen.generated_files import run_generator
 from agentrun.docgen.default_table import build_default_table
+from agentrun.docgen.metric_table import build_metric_table
 from agentrun.docgen.reason_table import build_reason_table
 from agentrun.docgen.state_table import build_state_table
 
@@ -17,14 +18,13 @@ def build_files(root: Path) -> dict[Path, str]:
         folder / "states.md": build_state_table(),
         folder / "reasons.md": build_reason_table(),
         folder / "defaults.md": build_default_table(),
+        folder / "metrics.md": build_metric_table(),
     }
 
 
 def main() -> None:
     """Write the files, or fail when one is not what it should be."""
-    run_generator(
-        "agentrun.docgen", "states.md, reasons.md and defaults.md in docs/reference from the rules", build_files
-    )
+    run_generator("agentrun.docgen", "states.md, reasons.md, defaults.md and metrics.md in docs/reference", build_files)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The metrics table, tracing, and the log setup with redaction."""
+"""The metrics table and who serves it, liveness, and the log setup with redaction."""
