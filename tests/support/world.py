@@ -15,6 +15,7 @@ from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRunStatus
 from agentrun.contract.tool import ToolType
 from agentrun.engine.cluster_port import Cluster, GoneError
 from agentrun.engine.scheduler import Scheduler
+from agentrun.engine.session_port import SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.memory_ledger import MemoryLedger
 from agentrun.ledger.port import SchedulerLedger, WorkerIdentity
@@ -91,6 +92,7 @@ class World:
         self.counts = CallCounts()
         self.script = Script.model_validate(with_call_lists(read_yaml(script)))
         self.mortality = Mortality()
+        self.sessions: SessionLeases | None = None
         self.scheduler: Scheduler | None = None
         self.worker: Worker | None = None
         self._slots = slots
@@ -112,6 +114,7 @@ class World:
             entropy=self.entropy,
             validator=SchemaValidator(),
             settings=settings or SchedulerSettings(),
+            sessions=self.sessions,
         )
         self._engine = asyncio.create_task(self.scheduler.run())
 

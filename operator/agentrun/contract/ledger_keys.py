@@ -10,7 +10,7 @@ else is hashed.
 | ``_:slots:global`` | sorted set: holder by expiry ms | holders expire | scheduler |
 | ``<ns>:slots:<name>`` | sorted set: holder (``node_uid/attempt``) by expiry ms | holders expire | both |
 | ``<ns>:run:<uid>`` | hash: state, counters, limits, deadline | ``window`` after the end | both |
-| ``<ns>:runs`` | set: uids of runs that are not wound up: open, or ended with a claim that still lives | until then | scheduler |
+| ``<ns>:runs`` | set: uids of runs that are open, or ended with a claim that lives | until wound up | scheduler |
 | ``<ns>:runnodes:<uid>`` | set: node uids that were ever dispatched | with the run | both |
 | ``<ns>:node:<uid>`` | hash: seq, epoch, order, claim, hold, outcome | with the run | both |
 | ``<ns>:record:<key>`` | hash: the idempotency record | by its status and window | both |

@@ -24,6 +24,11 @@ def approval_object_name(node_name: str, inbox_id: str) -> str:
     return _with_hash(node_name, f"{node_name}/{inbox_id}")
 
 
+def session_lease_name(session: str) -> str:
+    """Return the name of the Lease that a session is held by; sessions have names of any length and alphabet."""
+    return f"agentrun-session-{hashlib.sha256(session.encode()).hexdigest()[:32]}"
+
+
 def _with_hash(readable: str, identity: str) -> str:
     digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
     return f"{readable[: _LIMIT - 11].strip('-')}-{digest}"

@@ -23,6 +23,8 @@ _CONNECTIONS = 64
 _LONGEST_LINE = 4 * 1024 * 1024
 _PAGE = 500
 JSON = "application/json"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""What to accept for a list of metadata alone (Kubernetes 1.15 and later)."""
 
 
 class ApiClient:
@@ -55,6 +57,7 @@ class ApiClient:
         body: JsonObject | None = None,
         params: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
     ) -> JsonObject:
         """Send one request and return the answer's JSON object.
 
@@ -68,7 +71,7 @@ class ApiClient:
         self.requests_total[verb] += 1
         try:
             async with self._open.request(
-                verb, path, data=data, params=params, headers=self._headers(content_type), timeout=timeout
+                verb, path, data=data, params=params, headers=self._headers(content_type, accept), timeout=timeout
             ) as response:
                 status, text = response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -78,12 +81,14 @@ class ApiClient:
             raise api_error(status, answer, f"{verb} {path}")
         return answer
 
-    async def list_all(self, path: str, params: Mapping[str, str] | None = None) -> tuple[list[JsonObject], str]:
-        """Return every object of a collection, in pages, and the version that a watch may go on from."""
+    async def list_all(
+        self, path: str, params: Mapping[str, str] | None = None, accept: str = JSON
+    ) -> tuple[list[JsonObject], str]:
+        """Return every object of a collection, read in pages, and the version that a watch may go on from."""
         found: list[JsonObject] = []
         page: dict[str, str] = {**(params or {}), "limit": str(_PAGE)}
         while True:
-            answer = await self.request("GET", path, params=page)
+            answer = await self.request("GET", path, params=page, accept=accept)
             items = answer.get("items")
             found.extend(item for item in items or () if isinstance(item, dict))
             meta = answer.get("metadata")
@@ -115,8 +120,8 @@ class ApiClient:
             raise RuntimeError("the session with the API server is not open")
         return self._session
 
-    def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": "agentrun-operator"}
+    def _headers(self, content_type: str, accept: str = JSON) -> dict[str, str]:
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": "agentrun-operator"}
         authorization = self._access.authorization()
         return headers if authorization is None else {**headers, "Authorization": authorization}
 

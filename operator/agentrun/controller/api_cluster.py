@@ -12,9 +12,10 @@ from agentrun.contract.approval import AgentApproval
 from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.names import RUN_UID_LABEL
 from agentrun.contract.node import AgentNode
-from agentrun.contract.run import AgentRun
+from agentrun.contract.object_meta import ObjectMeta
+from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun
 from agentrun.contract.tool import AgentTool
-from agentrun.controller.api_client import ApiClient
+from agentrun.controller.api_client import METADATA_LIST, ApiClient
 from agentrun.controller.api_errors import NameTakenError
 from agentrun.controller.api_objects import (
     Kind,
@@ -29,9 +30,12 @@ from agentrun.engine.cluster_port import (
     ChangeKind,
     ClusterChange,
     ClusterObject,
+    ClusterSurvey,
     ClusterUnavailableError,
     ConflictError,
     GoneError,
+    ObjectSight,
+    RunSight,
 )
 
 _log = structlog.get_logger("agentrun.controller")
@@ -93,12 +97,15 @@ class ApiCluster:
         )
         return changed.model_copy(update={"metadata": fresh})
 
-    async def delete(self, target: ClusterObject) -> None:
-        """Delete the object, if it is still the same one."""
+    async def delete(self, target: ClusterObject | ObjectSight, *, unchanged: bool = False) -> None:
+        """Delete the object, if it is still the same one; with ``unchanged`` if it is still as it was seen."""
+        preconditions: JsonObject = {"uid": target.metadata.uid}
+        if unchanged:
+            preconditions["resourceVersion"] = target.metadata.resource_version
         body: JsonObject = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": target.metadata.uid},
+            "preconditions": preconditions,
             "propagationPolicy": "Background",
         }
         try:
@@ -112,6 +119,48 @@ class ApiCluster:
             collection_path("AgentNode", namespace), {"labelSelector": f"{RUN_UID_LABEL}={run_uid}"}
         )
         return [read_object(AgentNode, _with_kind(raw, "AgentNode")) for raw in found]
+
+    async def find_run(self, namespace: str, name: str) -> RunSight | None:
+        """Look at a run of this name."""
+        raw = await self._get_run(namespace, name)
+        if raw is None:
+            return None
+        meta, status = raw.get("metadata"), raw.get("status")
+        phase = status.get("phase") if isinstance(status, dict) else None
+        return RunSight(str(meta.get("uid")) if isinstance(meta, dict) else "", phase in TERMINAL_RUN_PHASES)
+
+    async def fetch_run(self, namespace: str, name: str) -> AgentRun | None:
+        """Read a run of this name."""
+        raw = await self._get_run(namespace, name)
+        try:
+            return read_object(AgentRun, raw) if raw is not None else None
+        except ValidationError:
+            return None
+
+    async def survey(self) -> ClusterSurvey:
+        """List what exists, as metadata alone: children first, so that the run of each is looked for afterwards."""
+        children = [
+            ObjectSight(kind, meta)
+            for kind in ("AgentNode", "AgentApproval")
+            for namespace in self._namespaces
+            for meta in await self._list_metadata(kind, namespace)
+        ]
+        runs = [meta for namespace in self._namespaces for meta in await self._list_metadata("AgentRun", namespace)]
+        return ClusterSurvey(runs, children)
+
+    def serves(self, namespace: str) -> bool:
+        """Tell whether a namespace is among those that are served."""
+        return None in self._namespaces or namespace in self._namespaces
+
+    async def _get_run(self, namespace: str, name: str) -> JsonObject | None:
+        try:
+            return await self._client.request("GET", f"{collection_path('AgentRun', namespace)}/{name}")
+        except GoneError:
+            return None
+
+    async def _list_metadata(self, kind: str, namespace: str | None) -> list[ObjectMeta]:
+        found, _ = await self._client.list_all(collection_path(kind, namespace), accept=METADATA_LIST)
+        return [ObjectMeta.from_wire(item.get("metadata")) for item in found]
 
     async def _create(self, kind: type[Kind], wanted: Kind) -> Kind:
         path = collection_path(wanted.kind, wanted.metadata.namespace)

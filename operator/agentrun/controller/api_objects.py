@@ -12,7 +12,7 @@ from agentrun.contract.node import AgentNode
 from agentrun.contract.object_meta import API_VERSION
 from agentrun.contract.run import AgentRun
 from agentrun.contract.tool import AgentTool
-from agentrun.engine.cluster_port import ClusterObject
+from agentrun.engine.cluster_port import ClusterObject, ObjectSight
 
 Kind = TypeVar("Kind", AgentTool, AgentRun, AgentNode, AgentApproval)
 
@@ -36,7 +36,7 @@ def collection_path(kind: str, namespace: str | None) -> str:
     return f"/apis/{API_VERSION}{inside}/{PLURALS[kind]}"
 
 
-def object_path(found: ClusterObject) -> str:
+def object_path(found: ClusterObject | ObjectSight) -> str:
     """Return the URL path of an object."""
     return f"{collection_path(found.kind, found.metadata.namespace)}/{found.metadata.name}"
 

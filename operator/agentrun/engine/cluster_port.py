@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 
 from agentrun.contract.approval import AgentApproval
 from agentrun.contract.node import AgentNode
+from agentrun.contract.object_meta import ObjectMeta
 from agentrun.contract.run import AgentRun
 from agentrun.contract.tool import AgentTool
 
@@ -33,6 +34,31 @@ class ClusterChange:
 
     kind: ChangeKind
     object: ClusterObject
+
+
+@dataclass(frozen=True, slots=True)
+class RunSight:
+    """A run as one look at it shows, also where its content cannot be read."""
+
+    uid: str
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSight:
+    """An object's metadata alone."""
+
+    kind: str
+    metadata: ObjectMeta
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSurvey:
+    """Everything of ours that exists, as metadata. Of a child that is in it, the run was looked for afterwards."""
+
+    runs: Sequence[ObjectMeta]
+    children: Sequence[ObjectSight]
+    """AgentNodes and AgentApprovals."""
 
 
 class ConflictError(Exception):
@@ -86,8 +112,24 @@ class Cluster(Protocol):
         """Store the object's status if its resourceVersion is still the one it carries, else :class:`ConflictError`."""
         ...
 
-    async def delete(self, target: ClusterObject) -> None:
-        """Delete the object (by uid); not found is success."""
+    async def delete(self, target: ClusterObject | ObjectSight, *, unchanged: bool = False) -> None:
+        """Delete the object (by uid; with ``unchanged`` by resourceVersion as well); not found is success."""
+        ...
+
+    async def find_run(self, namespace: str, name: str) -> RunSight | None:
+        """Look at a run of this name."""
+        ...
+
+    async def fetch_run(self, namespace: str, name: str) -> AgentRun | None:
+        """Read a run of this name; None also where it cannot be read, which whoever observes has told already."""
+        ...
+
+    async def survey(self) -> ClusterSurvey:
+        """List what exists in all namespaces that are served."""
+        ...
+
+    def serves(self, namespace: str) -> bool:
+        """Tell whether a namespace is among those that are served."""
         ...
 
     async def list_nodes(self, namespace: str, run_uid: str) -> Sequence[AgentNode]:

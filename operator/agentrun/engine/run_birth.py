@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import structlog
+
 from agentrun.contract.defaults import RUN_SPEC_MAX_BYTES
 from agentrun.contract.exact_json import canonical_json, json_digest
 from agentrun.contract.failures import Reason
@@ -24,16 +26,23 @@ from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
 from agentrun.engine.order_builder import budget_amount
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.services import EngineServices, KnownRun
+from agentrun.engine.session_keeper import SessionKeeper
+from agentrun.engine.session_port import SessionHolder
 from agentrun.engine.status_writer import StatusWriter
 from agentrun.engine.tree_builder import build_top_nodes, node_from_object, place_instances, tool_names
 from agentrun.ledger.port import Admission, AdmissionVerdict, RunRegistration
+
+_log = structlog.get_logger("agentrun.engine")
 
 
 class RunBirth:
     """Admits runs, and rebuilds the memory of admitted ones from the cluster and the ledger."""
 
-    def __init__(self, services: EngineServices, effects: NodeEffects, writer: StatusWriter) -> None:
+    def __init__(
+        self, services: EngineServices, effects: NodeEffects, writer: StatusWriter, sessions: SessionKeeper
+    ) -> None:
         self._services = services
+        self._sessions = sessions
         self._effects = effects
         self._writer = writer
 
@@ -53,12 +62,23 @@ class RunBirth:
             return
         for pinned in run.tools.values():
             await services.ledger.put_tool(run.namespace, pinned.ref.digest, pinned.spec.to_wire())
+        holder = await self._sessions.take(run)
+        if holder is not None:
+            self._refuse_busy(run, holder, now)
+            return
         admission = await self.register(run)
         if admission.verdict is AdmissionVerdict.SESSION_BUSY:
-            said = f"session {run.run.spec.session} is held by run {admission.other_name} ({admission.other_uid})"
-            self._end(run, RunPhase.REJECTED, Reason.SESSION_BUSY, said, now)
+            holder = SessionHolder(admission.other_uid, admission.other_name)
+            if holder.uid and not await self._sessions.is_live(run.namespace, holder):
+                # Deleted while nobody looked. What it has under way keeps the session busy all the same.
+                await self.abandon(run.namespace, holder.uid)
+                admission = await self.register(run)
+        if admission.verdict is AdmissionVerdict.SESSION_BUSY:
+            await self._sessions.release(run)
+            self._refuse_busy(run, SessionHolder(admission.other_uid, admission.other_name), now)
             return
         if admission.verdict is AdmissionVerdict.ALREADY_FINISHED:
+            await self._sessions.release(run)
             self._copy(run, admission, now)
             return
         root = self._find_root(run, admission)
@@ -80,13 +100,17 @@ class RunBirth:
 
     async def bury(self, run: RunMemory) -> None:
         """End a run whose object went before it was taken up: its attempts are told, its session is freed."""
-        services, now = self._services, self._services.now()
-        self._end(run, RunPhase.CANCELLED, Reason.CANCELLED, "the run was deleted", now)
-        keep = services.settings.finished_keep // timedelta(milliseconds=1)
+        self._end(run, RunPhase.CANCELLED, Reason.CANCELLED, "the run was deleted", self._services.now())
         run.loaded = False
-        await services.ledger.cancel_run(run.namespace, run.uid)
-        await services.ledger.finish_run(run.namespace, run.uid, None, keep)
+        await self.abandon(run.namespace, run.uid)
+        await self._sessions.release(run)
         run.loaded = True
+
+    async def abandon(self, namespace: str, run_uid: str) -> None:
+        """Have the ledger cancel and close a run that does not exist any more."""
+        keep = self._services.settings.finished_keep // timedelta(milliseconds=1)
+        await self._services.ledger.cancel_run(namespace, run_uid)
+        await self._services.ledger.finish_run(namespace, run_uid, None, keep)
 
     async def register(self, run: RunMemory) -> Admission:
         """Make the run known to the ledger (again); the same run is recognised."""
@@ -118,6 +142,11 @@ class RunBirth:
             run.closed = True
             self._take_in(run, found, now)
             return
+        holder = await self._sessions.take(run)
+        if holder is not None:
+            # Nothing is sent while it lasts: the keeper goes on asking for it.
+            _log.warning("session_lost", run=run.name, namespace=run.namespace, holder=holder.name)
+            run.session_renewed_at = run.status.admitted_at
         await self.register(run)
         await self._plant(run, now, found)
         await self._sync_with_ledger(run)
@@ -252,6 +281,10 @@ class RunBirth:
                 "replay_of": f"{run.namespace}/{old.spec.run.name}/{old.spec.path}",
             }
             self._effects.move(run, node, Move(NodePhase.SUCCEEDED, Reason.ADOPTED, "finished before", changes))
+
+    def _refuse_busy(self, run: RunMemory, holder: SessionHolder, now: datetime) -> None:
+        said = f"session {run.run.spec.session} is held by run {holder.name} ({holder.uid})"
+        self._end(run, RunPhase.REJECTED, Reason.SESSION_BUSY, said, now)
 
     def _wait(self, run: RunMemory, reason: str, message: str, now: datetime) -> None:
         """Leave the run waiting for what it needs; but nothing waits for ever."""

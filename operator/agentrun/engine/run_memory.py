@@ -143,6 +143,10 @@ class RunMemory:
     applied_approvals: list[tuple[AgentApproval, str]] = field(default_factory=list)
     """Decisions that were applied in memory and are noted once the nodes are stored."""
     next_status_write: datetime | None = None
+    session_renewed_at: datetime | None = None
+    """When its session was seen to be its own last; None: it has none, or it is not taken yet."""
+    session_due_at: datetime | None = None
+    """When the session is to be renewed."""
 
     @property
     def key(self) -> RunKey:

@@ -47,6 +47,7 @@ from agentrun.engine.run_inputs import (
 )
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
+from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.status_writer import StatusWriter
 
 _CONFLICT_PAUSE = timedelta(milliseconds=100)
@@ -59,12 +60,13 @@ _CUT_OFF = frozenset({NodePhase.CANCELLED, NodePhase.FAILED, NodePhase.DEAD})
 class RunTurn:
     """Takes turns for runs; holds no run's state itself."""
 
-    def __init__(self, services: EngineServices) -> None:
+    def __init__(self, services: EngineServices, sessions: SessionKeeper) -> None:
         self._services = services
+        self._sessions = sessions
         self._writer = StatusWriter(services)
         self._effects = NodeEffects(services, self._writer)
         self._desk = InboxDesk(services, self._effects)
-        self._birth = RunBirth(services, self._effects, self._writer)
+        self._birth = RunBirth(services, self._effects, self._writer, sessions)
 
     async def take(self, run: RunMemory) -> None:
         """Take one turn with the run's inputs. May raise what cluster and ledger raise; then take it again.
@@ -261,6 +263,7 @@ class RunTurn:
         node.sight = OrderSight.NOT_ASKED
         try:
             if isinstance(decision, Send) and node.granted:
+                await self._sessions.hold(run)
                 await self._effects.dispatch(run, node, decision)
             else:
                 await self._effects.carry_out(run, node, decision)
@@ -371,6 +374,7 @@ class RunTurn:
         keep = services.settings.finished_keep / timedelta(milliseconds=1)
         # One that was deleted before its end is no finished run: the same content goes on where it stopped.
         await services.ledger.finish_run(run.namespace, run.uid, None if run.deleted else outcome, round(keep))
+        await self._sessions.release(run)
         run.closed = True
         run.spare_report_ids.extend(arrived.id for arrived in run.unplaced)
         run.unplaced = []

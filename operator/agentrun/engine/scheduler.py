@@ -22,9 +22,11 @@ from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun
 from agentrun.contract.tool import AgentTool
 from agentrun.decisions.facts import Problem
+from agentrun.decisions.retention import EndedRun
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
 from agentrun.engine.dispatcher import Dispatcher
+from agentrun.engine.housekeeping import Housekeeping
 from agentrun.engine.run_inputs import (
     ApprovalGone,
     ApprovalSeen,
@@ -41,6 +43,8 @@ from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_queues import RunQueues
 from agentrun.engine.run_turn import RunTurn, new_memory
 from agentrun.engine.services import EngineServices, KnownRun
+from agentrun.engine.session_keeper import SessionKeeper
+from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.engine.timers import Timers
 from agentrun.engine.tool_catalogue import ToolCatalogue
@@ -94,6 +98,7 @@ class Scheduler:
         entropy: Entropy,
         validator: SchemaChecker,
         settings: SchedulerSettings | None = None,
+        sessions: SessionLeases | None = None,
         seen_epoch: int = 0,
         on_lead: Callable[[int], None] = lambda epoch: None,
     ) -> None:
@@ -108,7 +113,7 @@ class Scheduler:
         self._park_until: datetime | None = None
         self._namespaces: dict[str, None] = {}
         self._names: dict[tuple[str, str], KnownRun] = {}
-        self._ended: set[RunKey] = set()
+        self._ended: dict[RunKey, EndedRun] = {}
         self._orphans: dict[RunKey, list[tuple[datetime, ReportArrived]]] = {}
         self._dispatcher = Dispatcher(self._settings, self._grant)
         self._services = EngineServices(
@@ -123,10 +128,14 @@ class Scheduler:
             timers=Timers(self._timer_moved.set),
             tools=ToolCatalogue(),
             find_run=lambda namespace, name: self._names.get((namespace, name)),
+            sessions=sessions or NoSessionLeases(),
         )
         self._services.epoch = seen_epoch
         self._on_lead = on_lead
-        self._queues = RunQueues(RunTurn(self._services).take, self._after_turn, entropy, self._settings.parallel_turns)
+        self._sessions = SessionKeeper(self._services)
+        turn = RunTurn(self._services, self._sessions)
+        self._queues = RunQueues(turn.take, self._after_turn, entropy, self._settings.parallel_turns)
+        self._housekeeping = Housekeeping(self._services, self._queues, self._ended, self)
 
     @property
     def failed_turns_total(self) -> int:
@@ -149,6 +158,8 @@ class Scheduler:
             self._keep_time,
             self._look_at_pools,
             self._renew_slots,
+            self._watch_sessions,
+            self._keep_house,
         ]
         tasks = [asyncio.create_task(loop(), name=loop.__name__) for loop in loops]
         ends = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(self._queues.stopped.wait())]
@@ -228,18 +239,17 @@ class Scheduler:
             name = (seen.metadata.namespace, seen.metadata.name)
             if name in self._names and self._names[name].uid == seen.metadata.uid:
                 del self._names[name]
-            self._ended.discard(key)
-            if known is not None:
-                self._queues.post(key, RunGone())
+            self.lose_run(key)
             return
         if key in self._ended:
+            self._note_ended(seen)
             return
         if known is None:
             # What ended long ago and asks nobody anything needs no memory.
             status = seen.status
             if status is not None and status.phase in TERMINAL_RUN_PHASES and not status.inbox:
                 self._note_known(seen, status.root_uid, ended=True)
-                self._ended.add(key)
+                self._note_ended(seen)
                 self._wake_waiting(seen.metadata.namespace)
                 return
             known = new_memory(seen)
@@ -250,6 +260,28 @@ class Scheduler:
         elif seen.metadata.resource_version == known.run.metadata.resource_version:
             return
         self._queues.post(key, RunSeen(seen))
+
+    def see_run(self, run: AgentRun) -> None:
+        """Take a run in that no watch has told of, or not in this version."""
+        self._see_run(run, gone=False)
+
+    def lose_run(self, key: RunKey) -> None:
+        """Note that a run does not exist any more."""
+        self._ended.pop(key, None)
+        if self._queues.find(key) is not None:
+            self._queues.post(key, RunGone())
+
+    def _note_ended(self, run: AgentRun) -> None:
+        meta, status = run.metadata, run.status
+        finished = status.finished_at if status else None
+        self._ended[meta.namespace, meta.uid] = EndedRun(
+            namespace=meta.namespace,
+            uid=meta.uid,
+            name=meta.name,
+            resource_version=meta.resource_version,
+            finished_at=finished or self._clock.now(),
+            ttl=run.spec.ttl_after_finished,
+        )
 
     def _note_known(self, run: AgentRun, root_uid: str, *, ended: bool) -> None:
         meta = run.metadata
@@ -365,6 +397,16 @@ class Scheduler:
             except LedgerUnavailableError as error:
                 _log.warning("ledger_unavailable", cause=str(error))
 
+    # --- sessions and order in the house
+
+    async def _watch_sessions(self) -> None:
+        await self._sessions.watch(lambda: self._queues)
+        await asyncio.Event().wait()
+
+    async def _keep_house(self) -> None:
+        await self._housekeeping.run()
+        await asyncio.Event().wait()
+
     # --- after turns
 
     def _after_turn(self, run: RunMemory) -> None:
@@ -381,7 +423,7 @@ class Scheduler:
             self._wake_waiting(run.namespace)
             if run.status.inbox:
                 return
-            self._ended.add(run.key)
+            self._note_ended(run.run.model_copy(update={"status": run.status}))
         self._services.timers.forget(run.key)
         self._queues.drop(run.key)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from agentrun.contract.exact_json import JsonObject
@@ -11,6 +11,7 @@ from agentrun.decisions.facts import Problem, SchemaJudge
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import Cluster
 from agentrun.engine.dispatcher import Dispatcher
+from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.engine.timers import Timers
 from agentrun.engine.tool_catalogue import ToolCatalogue
@@ -47,6 +48,7 @@ class EngineServices:
     tools: ToolCatalogue
     find_run: Callable[[str, str], KnownRun | None]
     """(namespace, name) to a run that is known."""
+    sessions: SessionLeases = field(default_factory=NoSessionLeases)
     epoch: int = 0
 
     def now(self) -> datetime:

@@ -34,5 +34,12 @@ class SchedulerSettings:
     reports_at_once: int = 256
     parallel_turns: int = 64
     parallel_writes: int = 32
+    sweep_every: timedelta | None = None
+    """How often what exists is compared with what is known, and what has been kept long enough is deleted; None:
+    never."""
+    nodes_kept: timedelta = timedelta(hours=24)
+    """How long the nodes and approvals of a run that has ended are kept."""
+    runs_kept_with_nodes: int = 1000
+    """Runs of a namespace that keep their nodes after the end; of more the oldest lose them earlier."""
     finished_keep: timedelta = timedelta(days=30)
     """How long the ledger remembers the outcome of a finished run."""

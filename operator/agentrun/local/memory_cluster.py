@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeVar, cast
 
 from agentrun.contract.approval import AgentApproval, AgentApprovalSpec, Decision
 from agentrun.contract.names import RUN_UID_LABEL
 from agentrun.contract.node import AgentNode
-from agentrun.contract.run import AgentRun, AgentRunSpec
+from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, AgentRunSpec
 from agentrun.contract.tool import AgentTool
 from agentrun.engine.cluster_port import (
     AlreadyExistsError,
     ChangeKind,
     ClusterChange,
     ClusterObject,
+    ClusterSurvey,
     ConflictError,
     GoneError,
+    ObjectSight,
+    RunSight,
 )
 
 _Key = tuple[str, str, str]
@@ -79,9 +83,34 @@ class MemoryCluster:
             raise ConflictError(f"{changed.kind} {changed.metadata.name} has changed since it was read")
         return self._store(_copy(stored, status=changed.status))
 
-    async def delete(self, target: ClusterObject) -> None:
-        """Delete the object and what it owns; one that is gone is gone."""
+    async def delete(self, target: ClusterObject | ObjectSight, *, unchanged: bool = False) -> None:
+        """Delete the object and what it owns; one that is gone is gone, one that has changed stays."""
+        stored = self._objects.get(_key(target))
+        if stored is None or (unchanged and stored.metadata.resource_version != target.metadata.resource_version):
+            return
         self._delete(target)
+
+    async def find_run(self, namespace: str, name: str) -> RunSight | None:
+        """Look at a run of this name."""
+        run = await self.fetch_run(namespace, name)
+        if run is None:
+            return None
+        return RunSight(run.metadata.uid, run.status is not None and run.status.phase in TERMINAL_RUN_PHASES)
+
+    async def fetch_run(self, namespace: str, name: str) -> AgentRun | None:
+        """Read a run of this name."""
+        found = self._objects.get(("AgentRun", namespace, name))
+        return found if isinstance(found, AgentRun) else None
+
+    async def survey(self) -> ClusterSurvey:
+        """List everything."""
+        found = list(self._objects.values())
+        children = [ObjectSight(one.kind, one.metadata) for one in found if isinstance(one, AgentNode | AgentApproval)]
+        return ClusterSurvey([one.metadata for one in found if isinstance(one, AgentRun)], children)
+
+    def serves(self, namespace: str) -> bool:
+        """Tell whether a namespace is served."""
+        return True
 
     async def list_nodes(self, namespace: str, run_uid: str) -> Sequence[AgentNode]:
         """Return the nodes that carry this run uid."""
@@ -115,9 +144,18 @@ class MemoryCluster:
             raise ConflictError(f"AgentApproval {name} has been decided: {approval.spec.decision.verdict}")
         return cast(AgentApproval, self._store(_respec(approval, AgentApprovalSpec(decision=decision))))
 
-    def delete_run(self, namespace: str, name: str) -> None:
-        """Delete a run and all it owns."""
-        self._delete(self.get_run(namespace, name))
+    def delete_run(self, namespace: str, name: str, *, orphan: bool = False) -> None:
+        """Delete a run and all it owns; with ``orphan`` what it owns stays."""
+        self._delete(self.get_run(namespace, name), orphan=orphan)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Let no watch tell of what is done inside, as a watch that lost events."""
+        watchers, self._watchers = self._watchers, []
+        try:
+            yield
+        finally:
+            self._watchers = watchers
 
     def get_run(self, namespace: str, name: str) -> AgentRun:
         """Return a run. Raises :class:`GoneError` when there is none of that name."""
@@ -171,7 +209,7 @@ class MemoryCluster:
         self._tell(ClusterChange(ChangeKind.SEEN, stored))
         return stored
 
-    def _delete(self, target: ClusterObject) -> None:
+    def _delete(self, target: ClusterObject | ObjectSight, *, orphan: bool = False) -> None:
         key = _key(target)
         stored = self._objects.get(key)
         if stored is None or stored.metadata.uid != target.metadata.uid:
@@ -182,7 +220,7 @@ class MemoryCluster:
         if run_uid:
             self._by_run[stored.metadata.namespace, run_uid].pop(key, None)
         self._tell(ClusterChange(ChangeKind.GONE, stored))
-        for owned in list(self._owned_by(stored)):
+        for owned in [] if orphan else list(self._owned_by(stored)):
             self._delete(owned)
 
     def _owned_by(self, owner: ClusterObject) -> Iterator[ClusterObject]:
@@ -196,7 +234,7 @@ class MemoryCluster:
             watcher.put_nowait(change)
 
 
-def _key(found: ClusterObject) -> _Key:
+def _key(found: ClusterObject | ObjectSight) -> _Key:
     return found.kind, found.metadata.namespace, found.metadata.name
 
 
