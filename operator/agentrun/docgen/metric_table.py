@@ -7,8 +7,8 @@ from agentrun.telemetry.metrics import LABEL_SETS_MAX, LABELS, Metric, MetricKin
 _HEAD = """# Metrics
 
 Generated from the table in `agentrun/telemetry/metrics.py` by `make generate`. Operator and worker give them out under
-`/metrics` of the address they listen on ([how](../operator.md#metrics-and-probes)). Beside them stand prometheus-client's
-`process_*` (memory, processor time, open files).
+`/metrics` of the address they listen on ([how](../operator.md#metrics-and-probes)). Beside them stand `process_*` of
+prometheus-client (memory, processor time, open files).
 
 """
 _TITLES = {Process.OPERATOR: "Operator", Process.WORKER: "Worker"}

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from agentrun.contract.run import Priority
 from agentrun.decisions.priorities import effective_priority
 from agentrun.decisions.queue_order import NamespaceUse, QueuedNode, QueueKey, queue_key
+from agentrun.engine.observer import QueueSurvey
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.port import SlotLimit
@@ -174,6 +175,19 @@ class Dispatcher:
     def find_holder(self, uid: str) -> Candidate | None:
         """Return the candidate that holds slots for this node."""
         return self._book.holders.get(uid)
+
+    def survey(self, now: datetime) -> QueueSurvey:
+        """Return how long the queue is, how old, and which slots are taken."""
+        oldest: dict[tuple[str, str], timedelta] = {}
+        for candidate in self._waiting.values():
+            pool = (candidate.run[0], candidate.pool)
+            waited = max(now - candidate.node.queued_since, timedelta(0))
+            oldest[pool] = max(oldest.get(pool, waited), waited)
+        places = (
+            (waiting.run[0], waiting.pool, waiting.tool, waiting.node.priority) for waiting in self._waiting.values()
+        )
+        in_use = {pool: count for pool, count in self._book.by_pool.items() if count}
+        return QueueSurvey(Counter(places), oldest, in_use, dict(self._pool_slots))
 
     # --- the one loop
 

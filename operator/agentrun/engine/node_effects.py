@@ -32,6 +32,7 @@ from agentrun.decisions.queue_order import QueuedNode
 from agentrun.engine.cluster_port import AlreadyExistsError
 from agentrun.engine.dispatcher import Candidate
 from agentrun.engine.gather import find_deadline
+from agentrun.engine.observer import NodeMoved
 from agentrun.engine.order_builder import budget_amount, build_order, pool_of
 from agentrun.engine.propagate import propagate
 from agentrun.engine.run_memory import NodeMemory, RunMemory
@@ -100,6 +101,9 @@ class NodeEffects:
         self._set(run, node, status)
         self._count_retry(run, node, status, 1)
         propagate(run, node, before, now)
+        call = status.call or before.call
+        tool = call.tool.name if call else node.spec.node.tool or ""
+        self._services.observer.note(NodeMoved(run.namespace, tool, before, status, run.pause_total(now)))
 
     def _count_retry(self, run: RunMemory, node: NodeMemory, status: AgentNodeStatus, by: int) -> None:
         if status.phase is NodePhase.RETRY_WAIT and status.call is not None:

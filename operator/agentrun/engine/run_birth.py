@@ -23,6 +23,7 @@ from agentrun.decisions.admission import ViolationKind, find_violations
 from agentrun.decisions.facts import Ending
 from agentrun.decisions.moves import Move
 from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
+from agentrun.engine.observer import RunEnded
 from agentrun.engine.order_builder import budget_amount
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.services import EngineServices, KnownRun
@@ -302,6 +303,8 @@ class RunBirth:
         run.status = run.status.model_copy(
             update={"phase": phase, "reason": reason, "message": message, "finished_at": now}
         )
+        if not run.closed:
+            self._services.observer.note(RunEnded(run.namespace, phase, reason))
         run.loaded = True
         run.closed = True
 

@@ -13,6 +13,7 @@ import structlog
 
 from agentrun.engine.clock import Entropy
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, QuotaExceededError
+from agentrun.engine.observer import LedgerUnavailable, Observer, TurnEnded, TurnEnding, Unobserved
 from agentrun.engine.run_inputs import RunInput
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.run_memory import RunMemory
@@ -36,8 +37,10 @@ class RunQueues:
         after: Callable[[RunMemory], None],
         entropy: Entropy,
         width: int,
+        observer: Observer | None = None,
     ) -> None:
         """``take`` takes one turn; ``after`` is told of each turn that went well; ``width`` turns run at once."""
+        self._observer = observer or Unobserved()
         self._take = take
         self._after = after
         self._entropy = entropy
@@ -93,10 +96,13 @@ class RunQueues:
 
     async def _serve(self, run: RunMemory) -> None:
         failures = 0
+        now = asyncio.get_running_loop().time
         try:
             while run.inputs or failures:
+                began = now()
                 try:
                     async with self._room:
+                        began = now()
                         await self._take(run)
                 except EpochLostError as error:
                     self.lost = error
@@ -104,13 +110,18 @@ class RunQueues:
                     return
                 except _PASSING as error:
                     failures += 1
+                    if isinstance(error, LedgerUnavailableError):
+                        self._observer.note(LedgerUnavailable())
+                    self._observer.note(TurnEnded(TurnEnding.POSTPONED, now() - began))
                     _log.warning("turn_postponed", run=run.name, namespace=run.namespace, cause=str(error))
                 except Exception:  # noqa: BLE001 - the loop's edge: counted, logged with its trace, tried again later
                     failures += 1
                     self.failed_turns_total += 1
+                    self._observer.note(TurnEnded(TurnEnding.FAILED, now() - began))
                     _log.exception("turn_failed", run=run.name, namespace=run.namespace)
                 else:
                     failures = 0
+                    self._observer.note(TurnEnded(TurnEnding.DONE, now() - began))
                     self._after(run)
                 if self._closing:
                     return

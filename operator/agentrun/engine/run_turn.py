@@ -29,6 +29,7 @@ from agentrun.engine.cluster_port import ConflictError
 from agentrun.engine.gather import find_deadline, gather_node, gather_run, gather_view
 from agentrun.engine.inbox_desk import InboxDesk
 from agentrun.engine.node_effects import NodeEffects
+from agentrun.engine.observer import RunEnded
 from agentrun.engine.order_builder import budget_amount
 from agentrun.engine.propagate import give_up_repair, may_be_repaired
 from agentrun.engine.run_birth import RunBirth, spec_digest
@@ -376,6 +377,7 @@ class RunTurn:
         await services.ledger.finish_run(run.namespace, run.uid, None if run.deleted else outcome, round(keep))
         await self._sessions.release(run)
         run.closed = True
+        services.observer.note(RunEnded(run.namespace, decision.phase, str(decision.reason)))
         run.spare_report_ids.extend(arrived.id for arrived in run.unplaced)
         run.unplaced = []
 

@@ -7,6 +7,7 @@ from the cluster and the ledger, and it executes nothing: it decides and sends o
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Protocol, assert_never
@@ -19,7 +20,7 @@ from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.names import RUN_UID_LABEL
 from agentrun.contract.node import AgentNode, NodePhase
 from agentrun.contract.orders import Report
-from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun
+from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool
 from agentrun.decisions.facts import Problem
 from agentrun.decisions.retention import EndedRun
@@ -27,6 +28,16 @@ from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
 from agentrun.engine.dispatcher import Dispatcher
 from agentrun.engine.housekeeping import Housekeeping
+from agentrun.engine.observer import (
+    EngineSurvey,
+    LeadEnded,
+    LeadTaken,
+    LedgerUnavailable,
+    Observer,
+    ReportsAcknowledged,
+    ReportsRead,
+    Unobserved,
+)
 from agentrun.engine.run_inputs import (
     ApprovalGone,
     ApprovalSeen,
@@ -99,12 +110,14 @@ class Scheduler:
         validator: SchemaChecker,
         settings: SchedulerSettings | None = None,
         sessions: SessionLeases | None = None,
+        observer: Observer | None = None,
         seen_epoch: int = 0,
         on_lead: Callable[[int], None] = lambda epoch: None,
     ) -> None:
         """``seen_epoch``: the highest that is known from elsewhere; ``on_lead`` is told the one that was taken."""
         self._settings = settings or SchedulerSettings()
         self._cluster, self._ledger, self._clock = cluster, ledger, clock
+        self._observer = observer or Unobserved()
         self._timer_moved = asyncio.Event()
         self._pools_wanted = asyncio.Event()
         self._namespace_seen = asyncio.Event()
@@ -129,18 +142,30 @@ class Scheduler:
             tools=ToolCatalogue(),
             find_run=lambda namespace, name: self._names.get((namespace, name)),
             sessions=sessions or NoSessionLeases(),
+            observer=self._observer,
         )
         self._services.epoch = seen_epoch
         self._on_lead = on_lead
         self._sessions = SessionKeeper(self._services)
         turn = RunTurn(self._services, self._sessions)
-        self._queues = RunQueues(turn.take, self._after_turn, entropy, self._settings.parallel_turns)
+        width = self._settings.parallel_turns
+        self._queues = RunQueues(turn.take, self._after_turn, entropy, width, self._observer)
         self._housekeeping = Housekeeping(self._services, self._queues, self._ended, self)
 
     @property
     def failed_turns_total(self) -> int:
         """Turns that failed for a cause that does not pass by itself."""
         return self._queues.failed_turns_total
+
+    def survey(self) -> EngineSurvey:
+        """Return what it holds now: the queue, and runs and nodes by phase. Costs a little for each run and phase."""
+        runs: Counter[tuple[str, RunPhase]] = Counter()
+        nodes: Counter[tuple[str, NodePhase]] = Counter()
+        for run in self._queues:
+            runs[run.namespace, run.status.phase] += 1
+            for phase, paths in run.by_phase.items():
+                nodes[run.namespace, phase] += len(paths)
+        return EngineSurvey(self._dispatcher.survey(self._clock.now()), runs, +nodes)
 
     def stop(self) -> None:
         """Have :meth:`run` end soon: turns under way end, nothing new begins, everything is taken up again later."""
@@ -170,6 +195,7 @@ class Scheduler:
             for task in (*tasks, *ends):
                 task.cancel()
             await asyncio.gather(*tasks, *ends, return_exceptions=True)
+            self._observer.note(LeadEnded())
         for task in done:
             if task in tasks:
                 task.result()
@@ -182,11 +208,16 @@ class Scheduler:
                 await self._ledger.open(())
                 self._services.epoch = await self._ledger.take_epoch(self._services.epoch)
             except LedgerUnavailableError as error:
-                _log.warning("ledger_unavailable", cause=str(error))
+                self._ledger_is_away(error)
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
             else:
                 self._on_lead(self._services.epoch)
+                self._observer.note(LeadTaken(self._services.epoch))
                 return
+
+    def _ledger_is_away(self, error: LedgerUnavailableError) -> None:
+        self._observer.note(LedgerUnavailable())
+        _log.warning("ledger_unavailable", cause=str(error))
 
     # --- what the cluster shows
 
@@ -309,11 +340,12 @@ class Scheduler:
                 reports = await self._ledger.read_reports(
                     list(self._namespaces), self._settings.consumer, self._settings.reports_at_once, block_ms
                 )
+                self._observer.note(ReportsRead(len(reports)))
                 for report_id, report in reports:
                     self._deliver(report_id, report)
                 await self._give_up_orphans()
             except LedgerUnavailableError as error:
-                _log.warning("ledger_unavailable", cause=str(error))
+                self._ledger_is_away(error)
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
 
     def _deliver(self, report_id: str, report: Report) -> None:
@@ -330,6 +362,7 @@ class Scheduler:
         for key, waiting in list(self._orphans.items()):
             if key in self._ended or now - waiting[0][0] >= _ORPHAN_WAIT:
                 await self._ledger.acknowledge_reports(key[0], [arrived.id for _, arrived in waiting])
+                self._observer.note(ReportsAcknowledged(len(waiting)))
                 del self._orphans[key]
 
     # --- time
@@ -380,7 +413,7 @@ class Scheduler:
                     if self._dispatcher.set_pool_slots(namespace, pool, slots):
                         self._plan_pump()
             except LedgerUnavailableError as error:
-                _log.warning("ledger_unavailable", cause=str(error))
+                self._ledger_is_away(error)
             try:
                 await asyncio.wait_for(self._pools_wanted.wait(), self._settings.pool_poll.total_seconds())
             except TimeoutError:
@@ -395,7 +428,7 @@ class Scheduler:
                     if holders:
                         await self._ledger.renew_slots(run.namespace, holders)
             except LedgerUnavailableError as error:
-                _log.warning("ledger_unavailable", cause=str(error))
+                self._ledger_is_away(error)
 
     # --- sessions and order in the house
 

@@ -11,6 +11,7 @@ from agentrun.decisions.facts import Problem, SchemaJudge
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import Cluster
 from agentrun.engine.dispatcher import Dispatcher
+from agentrun.engine.observer import Observer, Unobserved
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.engine.timers import Timers
@@ -49,6 +50,7 @@ class EngineServices:
     find_run: Callable[[str, str], KnownRun | None]
     """(namespace, name) to a run that is known."""
     sessions: SessionLeases = field(default_factory=NoSessionLeases)
+    observer: Observer = field(default_factory=Unobserved)
     epoch: int = 0
 
     def now(self) -> datetime:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
 from agentrun.engine.cluster_port import ConflictError, GoneError
+from agentrun.engine.observer import ReportsAcknowledged
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices, EpochLostError
 
@@ -75,6 +76,7 @@ class StatusWriter:
         if run.spare_report_ids:
             ids, run.spare_report_ids = run.spare_report_ids, []
             await self._services.ledger.acknowledge_reports(run.namespace, ids)
+            self._services.observer.note(ReportsAcknowledged(len(ids)))
 
     def _due_at(self, node: NodeMemory) -> datetime:
         status = node.status

@@ -24,6 +24,8 @@ _AT_ONCE = 16
 """Connections beyond this are closed unanswered: probes and scrapes need two or three."""
 _PATIENCE = 10.0
 """Seconds a connection may be silent."""
+_LOOK_UP = 0.1
+"""Seconds between two looks at whether to stop."""
 _log = structlog.get_logger("agentrun.telemetry")
 
 
@@ -67,7 +69,7 @@ class ProbeServer:
             self._server = _Server(family, place, self._registry, self._probes)
         except OSError as error:
             raise CannotListenError(f"cannot listen on {wanted}: {error}") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(_LOOK_UP,), name="probes", daemon=True)
         self._thread.start()
         found = ListenAddress(wanted.host, self._server.server_address[1])
         _log.info("listening", address=str(found))
@@ -83,6 +85,7 @@ class ProbeServer:
 
 
 class _Server(socketserver.ThreadingMixIn, HTTPServer):
+    request_queue_size = 64
     daemon_threads = True
     block_on_close = False
 
