@@ -32,6 +32,7 @@ class ClusterSite:
         self.effects = folder / "effects.log"
         """One line for each call that a tool really made."""
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._named: dict[str, list[subprocess.Popen[bytes]]] = {}
         self._write_tools()
         self.kubectl("create", "namespace", self.namespace, inside=False)
 
@@ -40,7 +41,7 @@ class ClusterSite:
     def start_operator(self, *arguments: str, name: str = "operator") -> subprocess.Popen[bytes]:
         """Start an operator for this namespace; two of different names compete for the lead."""
         serve = ["operator", "run", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
-        environment = {"LEASE_NAMESPACE": self.namespace, "LEASE_DURATION": "4s", "IDENTITY": name}
+        environment = {"LEASE_NAMESPACE": self.namespace, "LEASE_DURATION": "4s", "IDENTITY": name, "SWEEP_EVERY": "5s"}
         return self._start(
             name,
             ["-m", "agentrun.cli", *serve, "--install", self.namespace, "--redis", self.ledger.url, *arguments],
@@ -66,6 +67,10 @@ class ClusterSite:
                 *arguments,
             ],
         )
+
+    def running(self, name: str) -> list[subprocess.Popen[bytes]]:
+        """Return the processes of this name that have not ended."""
+        return [process for process in self._named.get(name, ()) if process.poll() is None]
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """End a process with SIGKILL."""
@@ -124,13 +129,19 @@ class ClusterSite:
 
     def apply_run(self, name: str, nodes: list[dict[str, Any]], **spec: Any) -> None:
         """Apply a run."""
-        manifest = {
-            "apiVersion": "agentrun.dev/v1alpha1",
-            "kind": "AgentRun",
-            "metadata": {"name": name},
-            "spec": {"intent": "test", "nodes": nodes, **spec},
-        }
-        self.apply(json.dumps(manifest))
+        self.apply(self.manifest(name, nodes, **spec))
+
+    @staticmethod
+    def manifest(name: str, nodes: list[dict[str, Any]], **spec: Any) -> str:
+        """Return a run's manifest."""
+        return json.dumps(
+            {
+                "apiVersion": "agentrun.dev/v1alpha1",
+                "kind": "AgentRun",
+                "metadata": {"name": name},
+                "spec": {"intent": "test", "nodes": nodes, **spec},
+            }
+        )
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """Return an object; empty when there is none."""
@@ -185,6 +196,7 @@ class ClusterSite:
                 start_new_session=True,
             )
         self._processes.append(process)
+        self._named.setdefault(name, []).append(process)
         return process
 
     def _write_tools(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import structlog
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from agentrun.controller.api_objects import (
     Kind,
     collection_path,
     creation_body,
+    lease_collection,
     object_path,
     read_object,
     status_body,
@@ -143,9 +144,18 @@ class ApiCluster:
             ObjectSight(kind, meta)
             for kind in ("AgentNode", "AgentApproval")
             for namespace in self._namespaces
-            for meta in await self._list_metadata(kind, namespace)
+            for meta in await self._list_metadata(collection_path(kind, namespace))
         ]
-        runs = [meta for namespace in self._namespaces for meta in await self._list_metadata("AgentRun", namespace)]
+        children += [
+            ObjectSight("Lease", meta)
+            for namespace in self._namespaces
+            for meta in await self._list_metadata(lease_collection(namespace), {"labelSelector": RUN_UID_LABEL})
+        ]
+        runs = [
+            meta
+            for namespace in self._namespaces
+            for meta in await self._list_metadata(collection_path("AgentRun", namespace))
+        ]
         return ClusterSurvey(runs, children)
 
     def serves(self, namespace: str) -> bool:
@@ -158,8 +168,8 @@ class ApiCluster:
         except GoneError:
             return None
 
-    async def _list_metadata(self, kind: str, namespace: str | None) -> list[ObjectMeta]:
-        found, _ = await self._client.list_all(collection_path(kind, namespace), accept=METADATA_LIST)
+    async def _list_metadata(self, path: str, params: Mapping[str, str] | None = None) -> list[ObjectMeta]:
+        found, _ = await self._client.list_all(path, params, accept=METADATA_LIST)
         return [ObjectMeta.from_wire(item.get("metadata")) for item in found]
 
     async def _create(self, kind: type[Kind], wanted: Kind) -> Kind:

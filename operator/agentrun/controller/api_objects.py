@@ -16,6 +16,7 @@ from agentrun.engine.cluster_port import ClusterObject, ObjectSight
 
 Kind = TypeVar("Kind", AgentTool, AgentRun, AgentNode, AgentApproval)
 
+LEASE_API = "coordination.k8s.io/v1"
 PLURALS: dict[str, str] = {
     "AgentTool": "agenttools",
     "AgentRun": "agentruns",
@@ -36,8 +37,16 @@ def collection_path(kind: str, namespace: str | None) -> str:
     return f"/apis/{API_VERSION}{inside}/{PLURALS[kind]}"
 
 
+def lease_collection(namespace: str | None) -> str:
+    """Return the URL path of the Leases of one namespace, or of all (None)."""
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{LEASE_API}{inside}/leases"
+
+
 def object_path(found: ClusterObject | ObjectSight) -> str:
     """Return the URL path of an object."""
+    if found.kind == "Lease":
+        return f"{lease_collection(found.metadata.namespace)}/{found.metadata.name}"
     return f"{collection_path(found.kind, found.metadata.namespace)}/{found.metadata.name}"
 
 

@@ -16,11 +16,11 @@ from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.model_base import format_time
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import NameTakenError
+from agentrun.controller.api_objects import LEASE_API, lease_collection
 from agentrun.engine.clock import Clock
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
 
 EPOCH_ANNOTATION = "agentrun.dev/epoch"
-_API = "coordination.k8s.io/v1"
 _log = structlog.get_logger("agentrun.controller")
 
 
@@ -53,7 +53,7 @@ class Leadership:
         self, client: ApiClient, namespace: str, name: str, identity: str, clock: Clock, timing: LeaseTiming
     ) -> None:
         self._client = client
-        self._collection = f"/apis/{_API}/namespaces/{namespace}/leases"
+        self._collection = lease_collection(namespace)
         self._namespace, self._name, self._identity = namespace, name, identity
         self._clock = clock
         self._timing = timing
@@ -149,7 +149,7 @@ class Leadership:
 
     async def _create(self) -> None:
         body: JsonObject = {
-            "apiVersion": _API,
+            "apiVersion": LEASE_API,
             "kind": "Lease",
             "metadata": {
                 "name": self._name,

@@ -19,6 +19,7 @@ from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
 from agentrun.controller.operator_settings import OperatorSettings
 from agentrun.controller.served_kinds import wait_for_kinds
+from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
 from agentrun.engine.clock import SystemClock, SystemEntropy
 from agentrun.engine.scheduler import Scheduler
@@ -91,7 +92,14 @@ class OperatorProcess:
             clock=clock,
             entropy=SystemEntropy(),
             validator=SchemaValidator(),
-            settings=SchedulerSettings(install=settings.install, global_limit=settings.global_limit),
+            settings=SchedulerSettings(
+                install=settings.install,
+                global_limit=settings.global_limit,
+                sweep_every=settings.sweep_every,
+                nodes_kept=settings.retention_nodes,
+                runs_kept_with_nodes=settings.retention_max_finished_runs,
+            ),
+            sessions=ApiSessionLeases(client, clock, settings.session_lease),
             seen_epoch=leadership.epoch,
             on_lead=leadership.note_epoch,
         )

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN
+from agentrun.controller.session_leases import SESSION_LEASE
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.log_setup import LogLevel
 
@@ -32,6 +33,7 @@ def _long_enough(value: timedelta) -> timedelta:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_long_enough)]
+Kept = Annotated[timedelta, BeforeValidator(_duration)]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 
@@ -54,6 +56,14 @@ class OperatorSettings(BaseSettings):
     """Where the leader's Lease stands; None: the pod's own namespace, or the kubeconfig context's."""
     lease_duration: Duration = timedelta(seconds=15)
     """How long a leader that cannot be reached stays the leader; it gives up itself after two thirds of it."""
+    session_lease: Duration = SESSION_LEASE
+    """How long the Lease of a session lasts without renewal; it is renewed at half of that."""
+    sweep_every: Duration = timedelta(minutes=10)
+    """How often everything that exists is compared with what is known."""
+    retention_nodes: Kept = timedelta(hours=24)
+    """How long the AgentNodes and AgentApprovals of an ended run are kept."""
+    retention_max_finished_runs: Annotated[int, Field(ge=0, le=1_000_000)] = 1000
+    """Ended runs of a namespace that keep their nodes; of more the oldest lose them earlier."""
     identity: Annotated[str, Field(max_length=200)] | None = None
     """This process's name in the Lease; None: the pod's (or host's) name with a random part."""
     durability: Durability = Durability.REQUIRE

@@ -14,11 +14,11 @@ from agentrun.contract.names import RUN_UID_LABEL, session_lease_name
 from agentrun.contract.object_meta import API_VERSION, ObjectMeta
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import NameTakenError
+from agentrun.controller.api_objects import LEASE_API, lease_collection
 from agentrun.engine.clock import Clock
 from agentrun.engine.cluster_port import ClusterUnavailableError, GoneError
 from agentrun.engine.session_port import SessionHolder
 
-_API = "coordination.k8s.io/v1"
 RUN_ANNOTATION = "agentrun.dev/run"
 SESSION_ANNOTATION = "agentrun.dev/session"
 SESSION_LEASE = timedelta(minutes=10)
@@ -44,7 +44,7 @@ class ApiSessionLeases:
             found = await self._client.request("GET", path)
         except GoneError:
             try:
-                await self._client.request("POST", _collection(run.namespace), self._body(run, session, None))
+                await self._client.request("POST", lease_collection(run.namespace), self._body(run, session, None))
             except NameTakenError as error:
                 raise ClusterUnavailableError(f"another run took session {session} just now") from error
             return None
@@ -104,7 +104,7 @@ class ApiSessionLeases:
             else:
                 transitions += 1
         return {
-            "apiVersion": _API,
+            "apiVersion": LEASE_API,
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
@@ -117,12 +117,8 @@ class ApiSessionLeases:
         }
 
 
-def _collection(namespace: str) -> str:
-    return f"/apis/{_API}/namespaces/{namespace}/leases"
-
-
 def _path(namespace: str, session: str) -> str:
-    return f"{_collection(namespace)}/{session_lease_name(session)}"
+    return f"{lease_collection(namespace)}/{session_lease_name(session)}"
 
 
 def _holder(lease: JsonObject) -> SessionHolder:

@@ -58,7 +58,7 @@ class ClusterSurvey:
 
     runs: Sequence[ObjectMeta]
     children: Sequence[ObjectSight]
-    """AgentNodes and AgentApprovals."""
+    """AgentNodes, AgentApprovals and the Leases of sessions."""
 
 
 class ConflictError(Exception):

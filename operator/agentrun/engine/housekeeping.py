@@ -144,5 +144,7 @@ class Housekeeping:
         )
         for child in survey.children:
             owner = (child.metadata.namespace, child.metadata.labels.get(RUN_UID_LABEL, ""))
-            if child.metadata.deletion_timestamp is None and owner[1] and (owner in past or owner not in existing):
+            # A session's Lease ends with its run; it is still there where giving it back failed.
+            spent = owner in (self._ended if child.kind == "Lease" else past)
+            if child.metadata.deletion_timestamp is None and owner[1] and (spent or owner not in existing):
                 await self._services.cluster.delete(child)
