@@ -33,6 +33,10 @@ def run(
         str | None, Parameter(help="Redis or Valkey that holds the ledger. Default: redis://127.0.0.1:6379/0.")
     ] = None,
     install: Annotated[str | None, Parameter(help="The installation's id. Default: agentrun.")] = None,
+    listen: Annotated[
+        str | None,
+        Parameter(help="HOST:PORT for /metrics, /healthz and /readyz, for example 127.0.0.1:8080. Default: none."),
+    ] = None,
     log_level: Annotated[str | None, Parameter(help="debug, info, warning or error. Default: info.")] = None,
     log_json: Annotated[bool | None, Parameter(help="Log lines as JSON.", negative="")] = None,
 ) -> int:
@@ -56,6 +60,7 @@ def run(
         return ExitCode.UNAVAILABLE
     from agentrun.engine.services import EpochLostError
     from agentrun.telemetry.log_setup import set_up_logs
+    from agentrun.telemetry.probe_server import CannotListenError
 
     given: dict[str, Any] = {
         "kubeconfig": kubeconfig,
@@ -63,6 +68,7 @@ def run(
         "namespaces": namespace,
         "redis": redis,
         "install": install,
+        "listen": listen,
         "log_level": log_level,
         "log_json": log_json,
     }
@@ -87,6 +93,9 @@ def run(
 
     try:
         asyncio.run(work())
+    except CannotListenError as error:
+        errors().print(str(error), markup=False)
+        return ExitCode.USAGE
     except (EpochLostError, LeadershipLostError) as error:
         errors().print(f"the lead was lost: {error}", markup=False)
         return ExitCode.FAILED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -12,7 +12,7 @@ import aiohttp
 
 from agentrun.contract.exact_json import JsonObject, JsonRefusedError, canonical_json, parse_json
 from agentrun.controller.api_access import ApiAccess
-from agentrun.controller.api_errors import api_error
+from agentrun.controller.api_errors import WatchExpiredError, api_error
 from agentrun.engine.cluster_port import ClusterUnavailableError
 
 _ANSWER_WITHIN = timedelta(seconds=30)
@@ -30,8 +30,12 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 class ApiClient:
     """A session with one API server; an async context manager."""
 
-    def __init__(self, access: ApiAccess) -> None:
+    def __init__(
+        self, access: ApiAccess, note: Callable[[str, str, int | None], None] = lambda verb, path, status: None
+    ) -> None:
+        """``note`` is told of each request: verb, path, and the answer's status, None where no answer came."""
         self._access = access
+        self._note = note
         self._session: aiohttp.ClientSession | None = None
         self.requests_total: Counter[str] = Counter()
         """Requests sent so far, by verb."""
@@ -75,7 +79,9 @@ class ApiClient:
             ) as response:
                 status, text = response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._note(verb, path, None)
             raise ClusterUnavailableError(f"{verb} {path}: {type(error).__name__}: {error}") from error
+        self._note(verb, path, status)
         answer = _read(text)
         if status >= 400:
             raise api_error(status, answer, f"{verb} {path}")
@@ -86,15 +92,38 @@ class ApiClient:
     ) -> tuple[list[JsonObject], str]:
         """Return every object of a collection, read in pages, and the version that a watch may go on from."""
         found: list[JsonObject] = []
+        version = ""
+        async for items, version in self._pages(path, params, accept):  # noqa: B007 - the last one's counts
+            found.extend(items)
+        return found, version
+
+    async def list_pages(self, path: str) -> AsyncIterator[JsonObject]:
+        """Give every object of a collection while it is read in pages. A list that takes too long begins again."""
+        given: set[str] = set()
+        while True:
+            try:
+                async for items, _ in self._pages(path, None, JSON):
+                    for item in items:
+                        uid = _uid(item)
+                        if uid not in given:
+                            given.add(uid)
+                            yield item
+            except WatchExpiredError:
+                continue
+            return
+
+    async def _pages(
+        self, path: str, params: Mapping[str, str] | None, accept: str
+    ) -> AsyncIterator[tuple[list[JsonObject], str]]:
         page: dict[str, str] = {**(params or {}), "limit": str(_PAGE)}
         while True:
             answer = await self.request("GET", path, params=page, accept=accept)
             items = answer.get("items")
-            found.extend(item for item in items or () if isinstance(item, dict))
             meta = answer.get("metadata")
             meta = meta if isinstance(meta, dict) else {}
+            yield [item for item in items or () if isinstance(item, dict)], str(meta.get("resourceVersion") or "")
             if not meta.get("continue"):
-                return found, str(meta.get("resourceVersion") or "")
+                return
             page["continue"] = str(meta["continue"])
 
     async def watch_lines(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
@@ -103,15 +132,20 @@ class ApiClient:
             total=None, sock_connect=_CONNECT_WITHIN.total_seconds(), sock_read=_SILENCE.total_seconds()
         )
         self.requests_total["WATCH"] += 1
+        answered = False
         try:
             async with self._open.get(
                 path, params={**params, "watch": "true"}, headers=self._headers(JSON), timeout=timeout
             ) as response:
+                answered = True
+                self._note("WATCH", path, response.status)
                 if response.status >= 400:
                     raise api_error(response.status, _read(await response.read()), f"WATCH {path}")
                 async for line in response.content:
                     yield line
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            if not answered:
+                self._note("WATCH", path, None)
             raise ClusterUnavailableError(f"WATCH {path}: {type(error).__name__}: {error}") from error
 
     @property
@@ -124,6 +158,11 @@ class ApiClient:
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": "agentrun-operator"}
         authorization = self._access.authorization()
         return headers if authorization is None else {**headers, "Authorization": authorization}
+
+
+def _uid(item: JsonObject) -> str:
+    meta = item.get("metadata")
+    return str(meta.get("uid")) if isinstance(meta, dict) else ""
 
 
 def _read(text: bytes) -> JsonObject:

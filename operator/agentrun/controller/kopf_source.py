@@ -31,7 +31,16 @@ Unreadable = Callable[[str, Mapping[str, Any], ValidationError], Awaitable[None]
 class KopfSource:
     """Runs one kopf operator in the present loop until it is stopped."""
 
-    def __init__(self, access: ApiAccess, namespaces: Sequence[str], tell: Tell, unreadable: Unreadable) -> None:
+    def __init__(
+        self,
+        access: ApiAccess,
+        namespaces: Sequence[str],
+        tell: Tell,
+        unreadable: Unreadable,
+        heard: Callable[[str], None] = lambda resource: None,
+    ) -> None:
+        """``heard`` is told the plural of the kind with each event."""
+        self._heard = heard
         self._access = access
         self._namespaces = namespaces
         self._tell = tell
@@ -76,6 +85,7 @@ class KopfSource:
         return seen
 
     async def _observe(self, kind: str, event_type: str | None, raw: Mapping[str, Any]) -> None:
+        self._heard(PLURALS[kind])
         try:
             found = read_object(MODELS[kind], dict(raw))  # type: ignore[type-var]
         except ValidationError as error:

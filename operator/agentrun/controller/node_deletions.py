@@ -17,7 +17,7 @@ from agentrun.contract.exact_json import JsonRefusedError, parse_json
 from agentrun.contract.node import AgentNode
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import WatchExpiredError, api_error
-from agentrun.controller.api_objects import collection_path, read_object
+from agentrun.controller.api_objects import PLURALS, collection_path, read_object
 from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ClusterUnavailableError, GoneError
 
 _log = structlog.get_logger("agentrun.controller")
@@ -29,7 +29,15 @@ _SKIPPED = (b'{"type":"ADDED"', b'{"type":"MODIFIED"')
 class NodeDeletions:
     """One watch over the AgentNodes of one namespace, or of all (None)."""
 
-    def __init__(self, client: ApiClient, namespace: str | None, tell: Callable[[ClusterChange], None]) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        namespace: str | None,
+        tell: Callable[[ClusterChange], None],
+        heard: Callable[[str], None] = lambda resource: None,
+    ) -> None:
+        """``heard`` is told the kind's plural with each line, bookmarks included."""
+        self._heard = heard
         self._client = client
         self._path = collection_path("AgentNode", namespace)
         self._tell = tell
@@ -61,6 +69,7 @@ class NodeDeletions:
             "timeoutSeconds": _SERVER_TIMEOUT,
         }
         async for line in self._client.watch_lines(self._path, asked):
+            self._heard(PLURALS["AgentNode"])
             if not line.startswith(_SKIPPED):
                 self._read(line)
 

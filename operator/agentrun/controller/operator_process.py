@@ -18,6 +18,7 @@ from agentrun.controller.kopf_source import KopfSource
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
 from agentrun.controller.operator_settings import OperatorSettings
+from agentrun.controller.operator_signs import OperatorSigns
 from agentrun.controller.served_kinds import wait_for_kinds
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
@@ -40,9 +41,11 @@ class OperatorProcess:
         self._settings = settings
         self._access = access
         self._stopping = asyncio.Event()
+        self._signs = OperatorSigns(settings.listen)
 
     def stop(self) -> None:
         """Have :meth:`run` end in order."""
+        self._signs.note_stopping()
         self._stopping.set()
 
     def listen_to_signals(self) -> None:
@@ -63,13 +66,13 @@ class OperatorProcess:
             settings.redis.get_secret_value(), LedgerSettings(install=settings.install, durability=settings.durability)
         )
         try:
-            async with ApiClient(self._access) as client:
+            async with self._signs.shown(ledger), ApiClient(self._access, self._signs.metrics.note_request) as client:
                 await self._serve(client, ledger)
         finally:
             await ledger.close()
 
     async def _serve(self, client: ApiClient, ledger: RedisLedger) -> None:
-        settings, clock = self._settings, SystemClock()
+        settings, signs, clock = self._settings, self._signs, SystemClock()
         namespaces: Sequence[str | None] = settings.namespaces or (None,)
         cluster = ApiCluster(client, settings.namespaces)
         duration = settings.lease_duration
@@ -82,10 +85,9 @@ class OperatorProcess:
             LeaseTiming(duration, duration * 2 / 3, duration / 8),
         )
         asked = asyncio.create_task(self._stopping.wait(), name="stop")
-        for wait in (wait_for_kinds(client), leadership.acquire()):
-            if not await _comes_before(wait, asked):
-                asked.cancel()
-                return
+        if not await _comes_before(self._campaign(client, leadership), asked):
+            asked.cancel()
+            return
         scheduler = Scheduler(
             cluster=cluster,
             ledger=ledger,
@@ -100,14 +102,18 @@ class OperatorProcess:
                 runs_kept_with_nodes=settings.retention_max_finished_runs,
             ),
             sessions=ApiSessionLeases(client, clock, settings.session_lease),
+            observer=signs.metrics,
             seen_epoch=leadership.epoch,
             on_lead=leadership.note_epoch,
         )
-        source = KopfSource(self._access, settings.namespaces, cluster.tell, UnreadableObjects(client, clock).refuse)
+        heard = signs.metrics.note_watch
+        refuse = UnreadableObjects(client, clock).refuse
+        source = KopfSource(self._access, settings.namespaces, cluster.tell, refuse, heard)
         engine = asyncio.create_task(scheduler.run(), name="scheduler")
-        watches = [asyncio.create_task(NodeDeletions(client, space, cluster.tell).run()) for space in namespaces]
+        watches = [asyncio.create_task(NodeDeletions(client, space, cluster.tell, heard).run()) for space in namespaces]
         lead = asyncio.create_task(leadership.hold(), name="lead")
         observing = asyncio.create_task(self._observe(source), name="kopf")
+        signs.follow(scheduler.survey, engine, *watches, lead, observing)
         _log.info("started", server=self._access.server, namespaces=settings.namespaces or "all")
         done, _ = await asyncio.wait((engine, *watches, lead, observing, asked), return_when=asyncio.FIRST_COMPLETED)
         if asked in done:
@@ -124,6 +130,11 @@ class OperatorProcess:
             task.result()
             raise RuntimeError(f"{task.get_name()} ended although nobody asked it to")
         _log.info("stopped")
+
+    async def _campaign(self, client: ApiClient, leadership: Leadership) -> None:
+        await wait_for_kinds(client)
+        self._signs.note_candidate()
+        await leadership.acquire()
 
     async def _observe(self, source: KopfSource) -> None:
         running = asyncio.ensure_future(source.run())

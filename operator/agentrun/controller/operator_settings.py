@@ -13,6 +13,7 @@ from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN
 from agentrun.controller.session_leases import SESSION_LEASE
 from agentrun.ledger.redis_connection import Durability
+from agentrun.telemetry.listen_address import ListenAddress, parse_address
 from agentrun.telemetry.log_setup import LogLevel
 
 ENVIRONMENT_PREFIX = "AGENTRUN_OPERATOR_"
@@ -69,5 +70,7 @@ class OperatorSettings(BaseSettings):
     durability: Durability = Durability.REQUIRE
     global_limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Attempts at once, over all namespaces."""
+    listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
+    """Where probes and scrapes are answered; None: nowhere."""
     log_level: LogLevel = LogLevel.INFO
     log_json: bool = False
