@@ -15,6 +15,7 @@ from agentrun.contract.failures import Reason
 from agentrun.contract.orders import OrderKind
 from agentrun.ledger.port import Claim, LedgerUnavailableError, WorkerIdentity, WorkerLedger
 from agentrun_worker.attempt import CallWindow
+from agentrun_worker.observer import LedgerAnswered, LedgerUnavailable, WorkerObserver
 from agentrun_worker.worker_settings import WorkerSettings
 
 _USABLE_PART = 0.9
@@ -30,7 +31,10 @@ def usable_seconds(lease_ms: int) -> float:
 class ClaimKeeper:
     """Sends heartbeats for claims."""
 
-    def __init__(self, ledger: WorkerLedger, identity: WorkerIdentity, settings: WorkerSettings) -> None:
+    def __init__(
+        self, ledger: WorkerLedger, identity: WorkerIdentity, settings: WorkerSettings, observer: WorkerObserver
+    ) -> None:
+        self._observer = observer
         self._ledger = ledger
         self._identity = identity
         self._settings = settings
@@ -64,8 +68,10 @@ class ClaimKeeper:
                 async with asyncio.timeout(lease_ends - now):
                     answer = await self._ledger.heartbeat(self._identity, claim)
             except (LedgerUnavailableError, TimeoutError) as error:
+                self._observer.note(LedgerUnavailable())
                 _log.warning("heartbeat_failed", request=claim.order.request_id, cause=str(error))
                 continue
+            self._observer.note(LedgerAnswered())
             if answer.fenced:
                 _log.warning("claim_fenced", request=claim.order.request_id)
                 window.interrupt(Reason.HEARTBEAT_LOST, "the claim was given up by the scheduler")

@@ -10,6 +10,7 @@ from typing import TypeVar
 import structlog
 
 from agentrun.ledger.port import LedgerUnavailableError
+from agentrun_worker.observer import LedgerAnswered, LedgerUnavailable, Unobserved, WorkerObserver
 
 _Answer = TypeVar("_Answer")
 _MOST_DOUBLINGS = 10
@@ -20,10 +21,13 @@ _log = structlog.get_logger("agentrun.worker")
 class LedgerPatience:
     """Repeats a step until the ledger has answered; every step of the ledger recognises its own repetition."""
 
-    def __init__(self, first_pause: timedelta, new_token: Callable[[], str]) -> None:
+    def __init__(
+        self, first_pause: timedelta, new_token: Callable[[], str], observer: WorkerObserver | None = None
+    ) -> None:
         """``new_token`` gives random hexadecimal text: the jitter is drawn from it, so that a test owns the chance."""
         self._first_pause = first_pause
         self._new_token = new_token
+        self._observer = observer or Unobserved()
 
     async def insist(
         self, step: Callable[[], Awaitable[_Answer]], *, within: timedelta | None = None, **facts: object
@@ -34,13 +38,17 @@ class LedgerPatience:
         failures = 0
         while True:
             try:
-                return await step()
+                answer = await step()
             except LedgerUnavailableError as error:
+                self._observer.note(LedgerUnavailable())
                 failures += 1
                 pause = self.pause(failures)
                 if ends is not None and loop.time() + pause >= ends:
                     raise
                 _log.warning("ledger_unavailable", cause=str(error), failures=failures, **facts)
+            else:
+                self._observer.note(LedgerAnswered())
+                return answer
             await asyncio.sleep(pause)
 
     def pause(self, failures: int) -> float:

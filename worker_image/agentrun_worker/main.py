@@ -16,10 +16,14 @@ from cyclopts import App, CycloptsError, Parameter
 from pydantic import ValidationError
 
 from agentrun.contract.tool import ToolType
-from agentrun.ledger.port import LedgerUnavailableError
+from agentrun.ledger.port import LedgerUnavailableError, WorkerIdentity
 from agentrun.ledger.redis_connection import LedgerSettings
 from agentrun.ledger.redis_ledger import RedisLedger
 from agentrun.schemas.validator import SchemaValidator
+from agentrun.telemetry.liveness import Liveness
+from agentrun.telemetry.metric_book import build_registry
+from agentrun.telemetry.probe_server import CannotListenError, ProbeAnswer
+from agentrun.telemetry.vital_signs import show_vital_signs
 from agentrun_worker.executor import Executor, SecretSource
 from agentrun_worker.http_executor import HttpExecutor
 from agentrun_worker.identity import build_identity, choose_name
@@ -28,6 +32,7 @@ from agentrun_worker.python_executor import PythonExecutor
 from agentrun_worker.secret_sources import EnvironmentSecrets, MountedSecrets
 from agentrun_worker.settings import ENVIRONMENT_PREFIX, ProcessSettings
 from agentrun_worker.worker import Worker
+from agentrun_worker.worker_metrics import WorkerMetrics
 
 _HELP = (
     """Execute the calls of AgentRun nodes: take orders from the ledger, pass the gate, call tools, commit outcomes."""
@@ -81,6 +86,10 @@ def run(
         Path | None,
         Parameter(help="Where Secrets are mounted (<name>/<key>). Default: environment variables SECRET_<NAME>_<KEY>."),
     ] = None,
+    listen: Annotated[
+        str | None,
+        Parameter(help="HOST:PORT for /metrics, /healthz and /readyz, for example 127.0.0.1:8081. Default: none."),
+    ] = None,
     once: Annotated[
         bool, Parameter(help="End when nothing is left to take and all calls have ended.", negative="")
     ] = False,
@@ -106,6 +115,7 @@ def run(
         "slots": slots,
         "import_paths": import_path,
         "secrets_directory": secrets_directory,
+        "listen": listen,
     }
     try:
         settings = ProcessSettings(**_set_only(given))
@@ -117,6 +127,9 @@ def run(
     set_up_logs(settings.log_level, as_json=settings.log_json)
     try:
         return asyncio.run(_work(settings, once=once))
+    except CannotListenError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return ExitCode.USAGE
     except asyncio.CancelledError:
         return ExitCode.KILLED
 
@@ -133,22 +146,39 @@ async def _work(settings: ProcessSettings, *, once: bool) -> ExitCode:
         ToolType.HTTP: HttpExecutor(secrets),
         ToolType.PYTHON: PythonExecutor(settings.import_paths, secrets),
     }
-    worker = Worker(ledger, identity, executors, SchemaValidator(), settings.pace())
-    working = asyncio.ensure_future(worker.run(until_idle=once))
+    registry, liveness = build_registry(), Liveness()
+    metrics = WorkerMetrics(registry, identity, liveness)
+    worker = Worker(ledger, identity, executors, SchemaValidator(), settings.pace(), observer=metrics)
+    try:
+        async with show_vital_signs(settings.listen, registry, liveness, lambda: _readiness(worker)):
+            await _run(worker, ledger, liveness, identity, once=once)
+    except LedgerUnavailableError as error:
+        _log.error("ledger_unavailable", cause=str(error))
+        return ExitCode.UNAVAILABLE
+    finally:
+        await ledger.close()
+    _log.info("ended", calls=worker.attempts_total, interrupted=worker.interrupted_total)
+    return ExitCode.INTERRUPTED_CALLS if worker.interrupted_total else ExitCode.OK
+
+
+async def _run(
+    worker: Worker, ledger: RedisLedger, liveness: Liveness, identity: WorkerIdentity, *, once: bool
+) -> None:
+    working = asyncio.create_task(worker.run(until_idle=once), name="worker")
+    liveness.expect(working, ask=worker.find_fault)
     _listen_to_signals(worker, working)
     _log.info("started", pool=identity.pool, namespace=identity.namespace, worker=identity.name, slots=identity.slots)
     try:
         await _show_faults(ledger)
         await working
-    except LedgerUnavailableError as error:
-        _log.error("ledger_unavailable", cause=str(error))
-        return ExitCode.UNAVAILABLE
     finally:
+        liveness.expect()
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-        await ledger.close()
-    _log.info("ended", calls=worker.attempts_total, interrupted=worker.interrupted_total)
-    return ExitCode.INTERRUPTED_CALLS if worker.interrupted_total else ExitCode.OK
+
+
+def _readiness(worker: Worker) -> ProbeAnswer:
+    return ProbeAnswer(good=worker.state == "working", text=worker.state)
 
 
 def _listen_to_signals(worker: Worker, working: asyncio.Future[None]) -> None:

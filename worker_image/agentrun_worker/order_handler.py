@@ -27,6 +27,15 @@ from agentrun.ledger.port import (
 from agentrun_worker.attempt import AttemptMaker, CallWindow
 from agentrun_worker.claim_keeper import ClaimKeeper, usable_seconds
 from agentrun_worker.ledger_patience import LedgerPatience
+from agentrun_worker.observer import (
+    CallEnded,
+    CallsInterrupted,
+    CallsUnderWay,
+    ClaimAnswered,
+    CommitAnswered,
+    HandedBack,
+    WorkerObserver,
+)
 from agentrun_worker.outcomes import not_started
 from agentrun_worker.recovery import Recoverer
 from agentrun_worker.worker_settings import WorkerSettings
@@ -45,14 +54,16 @@ class OrderHandler:
         settings: WorkerSettings,
         new_token: Callable[[], str],
         draining: asyncio.Event,
+        observer: WorkerObserver,
     ) -> None:
+        self._observer = observer
         self._ledger = ledger
         self._identity = identity
         self._maker = maker
         self._recoverer = Recoverer(maker)
         self._settings = settings
-        self._patience = LedgerPatience(settings.ledger_pause, new_token)
-        self._keeper = ClaimKeeper(ledger, identity, settings)
+        self._patience = LedgerPatience(settings.ledger_pause, new_token, observer)
+        self._keeper = ClaimKeeper(ledger, identity, settings, observer)
         self._new_token = new_token
         self._draining = draining
         self._tools: dict[str, AgentToolSpec] = {}
@@ -110,6 +121,7 @@ class OrderHandler:
 
     def interrupt_calls(self) -> None:
         """End the calls under way at once; what they did is still committed."""
+        self._observer.note(CallsInterrupted(len(self._open)))
         for _, window in self._open.values():
             self.interrupted_total += 1
             window.interrupt(Reason.CANCELLED, "the worker was stopped and its grace period has passed")
@@ -129,6 +141,7 @@ class OrderHandler:
 
         while True:
             answer = await self._patience.insist(ask, request=request)
+            self._observer.note(ClaimAnswered(answer.verdict))
             match answer.verdict:
                 case ClaimVerdict.EXECUTE | ClaimVerdict.RECOVER:
                     return answer, asked_at
@@ -167,6 +180,7 @@ class OrderHandler:
         order = claim.order
         self.attempts_total += 1
         self._open[claim.token] = (claim, window)
+        self._observer.note(CallsUnderWay(len(self._open)))
         keeping = asyncio.create_task(self._keeper.keep(claim, window), name=f"keep {order.request_id}")
         try:
             if answer.verdict is ClaimVerdict.RECOVER:
@@ -181,17 +195,21 @@ class OrderHandler:
             if asyncio.get_running_loop().time() >= min(window.deadline, window.send_before):
                 said = "the claim ran out before the call could begin"
                 return not_started(Reason.ATTEMPT_TIMEOUT, said, FailureClass.RETRYABLE)
-            return await self._maker.make(
+            outcome = await self._maker.make(
                 order.tool, tool, order.params, order.request_id, order.record.key, window, order.cost
             )
+            self._observer.note(CallEnded(order.tool, outcome))
+            return outcome
         finally:
             del self._open[claim.token]
+            self._observer.note(CallsUnderWay(len(self._open)))
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
 
     async def _commit(self, claim: Claim, outcome: AttemptOutcome) -> None:
         order, failure = claim.order, outcome.failure
         verdict = await self._patience.insist(lambda: self._ledger.commit(claim, outcome), request=order.request_id)
+        self._observer.note(CommitAnswered(verdict))
         _log.info(
             "attempt_ended",
             request=order.request_id,
@@ -222,8 +240,10 @@ class OrderHandler:
 
     async def _abandon(self, claim: Claim, reason: str) -> None:
         undone = await self._patience.insist(lambda: self._ledger.abandon_claim(claim, reason))
+        self._observer.note(HandedBack(reason))
         _log.info("claim_abandoned", request=claim.order.request_id, why=reason, undone=undone)
 
     async def _hand_back(self, delivery: Delivery, reason: str) -> None:
         _log.info("handed_back", request=delivery.order.request_id, why=reason)
+        self._observer.note(HandedBack(reason))
         await self._patience.insist(lambda: self._ledger.hand_back(self._identity, delivery, reason))

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN
 from agentrun.ledger.redis_connection import Durability
+from agentrun.telemetry.listen_address import ListenAddress, parse_address
 from agentrun_worker.log_setup import LogLevel
 from agentrun_worker.worker_settings import WorkerSettings
 
@@ -58,6 +59,8 @@ class ProcessSettings(BaseSettings):
     cancel_grace: Duration = _PACE.cancel_grace
     drain_grace: Duration = _PACE.drain_grace
     idle_patience: Duration = _PACE.idle_patience
+    listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
+    """Where probes and scrapes are answered; None: nowhere."""
     log_level: LogLevel = LogLevel.INFO
     log_json: bool = False
 

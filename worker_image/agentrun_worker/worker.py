@@ -24,6 +24,7 @@ from agentrun.schemas.validator import SchemaValidator
 from agentrun_worker.attempt import AttemptMaker
 from agentrun_worker.executor import Executor, Lingering
 from agentrun_worker.ledger_patience import LedgerPatience
+from agentrun_worker.observer import LedgerAnswered, LedgerUnavailable, Unobserved, WorkerObserver
 from agentrun_worker.order_handler import OrderHandler
 from agentrun_worker.worker_settings import WorkerSettings
 
@@ -44,19 +45,28 @@ class Worker:
         validator: SchemaValidator,
         settings: WorkerSettings | None = None,
         new_token: Callable[[], str] = lambda: secrets.token_hex(16),
+        observer: WorkerObserver | None = None,
     ) -> None:
         """``new_token`` gives fresh random hexadecimal text: claim tokens must never repeat."""
+        self._observer = observer or Unobserved()
         self._ledger = ledger
         self._identity = identity
         self._executors = executors
         self._settings = settings or WorkerSettings()
-        self._patience = LedgerPatience(self._settings.ledger_pause, new_token)
+        self._patience = LedgerPatience(self._settings.ledger_pause, new_token, self._observer)
         self._draining = asyncio.Event()
         self._slot_free = asyncio.Event()
         self._active: set[asyncio.Task[None]] = set()
-        self._handler = OrderHandler(
-            ledger, identity, AttemptMaker(executors, validator), self._settings, new_token, self._draining
-        )
+        maker = AttemptMaker(executors, validator)
+        self._handler = OrderHandler(ledger, identity, maker, self._settings, new_token, self._draining, self._observer)
+        self._alive: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> str:
+        """Where it stands, as one word: ``registering``, ``working`` or ``draining``."""
+        if self._draining.is_set():
+            return "draining"
+        return "registering" if self._alive is None else "working"
 
     @property
     def attempts_total(self) -> int:
@@ -67,6 +77,12 @@ class Worker:
     def interrupted_total(self) -> int:
         """Calls that did not end within the drain's grace period and were interrupted."""
         return self._handler.interrupted_total
+
+    def find_fault(self) -> str:
+        """Return which of its loops has ended although nobody asked for it; empty while all is well."""
+        alive = self._alive
+        ended = alive is not None and alive.done() and not alive.cancelled()
+        return "keep alive" if ended else ""
 
     def request_drain(self) -> None:
         """Take nothing more, hand back what has not begun, let the rest end within its grace."""
@@ -87,7 +103,7 @@ class Worker:
         await self._unless_draining(registering)
         if registering.cancelled():
             return
-        alive = asyncio.create_task(self._keep_alive(), name="keep alive")
+        alive = self._alive = asyncio.create_task(self._keep_alive(), name="keep alive")
         alive.add_done_callback(self._has_ended)
         try:
             await self._take_until_drained(until_idle)
@@ -145,7 +161,9 @@ class Worker:
             await asyncio.sleep(self._settings.heartbeat.total_seconds())
             try:
                 await self._ledger.keep_alive(self._identity)
+                self._observer.note(LedgerAnswered())
             except LedgerUnavailableError as error:
+                self._observer.note(LedgerUnavailable())
                 _log.warning("ledger_unavailable", cause=str(error))
 
     async def _let_calls_end(self) -> None:

@@ -26,6 +26,7 @@ class Liveness:
         self._now = now
         self._beat_at = now()
         self._expected: tuple[asyncio.Task[Any], ...] = ()
+        self._ask: Callable[[], str] | None = None
 
     async def beat(self) -> None:
         """Beat until cancelled."""
@@ -33,9 +34,12 @@ class Liveness:
             self._beat_at = self._now()
             await asyncio.sleep(BEAT.total_seconds())
 
-    def expect(self, *tasks: asyncio.Task[Any]) -> None:
-        """Name the tasks that are to run for as long as the process does; they take the earlier ones' place."""
-        self._expected = tasks
+    def expect(self, *tasks: asyncio.Task[Any], ask: Callable[[], str] | None = None) -> None:
+        """Name the tasks that are to run for as long as the process does; they take the earlier ones' place.
+
+        ``ask`` gives the name of a loop inside of them that has ended, or an empty text; any thread may call it.
+        """
+        self._expected, self._ask = tasks, ask
 
     def age(self) -> float:
         """Return the seconds since the loop last made progress."""
@@ -47,4 +51,6 @@ class Liveness:
         if age > self._stale:
             return f"the event loop has made no progress for {age:.0f}s"
         ended = [task.get_name() for task in self._expected if task.done()]
+        if self._ask is not None and (name := self._ask()):
+            ended.append(name)
         return f"ended although nobody asked for it: {', '.join(ended)}" if ended else ""
