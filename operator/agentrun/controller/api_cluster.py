@@ -56,19 +56,17 @@ class ApiCluster:
         self._seen.put_nowait(change)
 
     async def watch(self) -> AsyncIterator[ClusterChange]:
-        """Give every tool first, then every observation: a run that is taken up again needs its tools at once."""
-        for namespace in self._namespaces:
-            try:
-                found, _ = await self._client.list_all(collection_path("AgentTool", namespace))
-            except GoneError as error:
-                raise ClusterUnavailableError(
-                    f"the API server knows no AgentTool; install the CRDs ({error})"
-                ) from error
-            for raw in found:
-                try:
-                    yield ClusterChange(ChangeKind.SEEN, read_object(AgentTool, _with_kind(raw, "AgentTool")))
-                except ValidationError as error:
-                    _log.warning("tool_unreadable", name=_name(raw), cause=str(error))
+        """Give everything that exists, tools first, then every observation.
+
+        A run that is taken up again needs its tools at once. What is told twice does no harm; who watches again, after
+        the ledger was rebuilt, would not be told what has not changed.
+        """
+        for tool in await self.list_tools():
+            yield ClusterChange(ChangeKind.SEEN, tool)
+        for run in await self.list_runs():
+            yield ClusterChange(ChangeKind.SEEN, run)
+        async for approval in self._read_all(AgentApproval, "AgentApproval"):
+            yield ClusterChange(ChangeKind.SEEN, approval)
         while True:
             yield await self._seen.get()
 
@@ -158,9 +156,32 @@ class ApiCluster:
         ]
         return ClusterSurvey(runs, children)
 
+    async def list_tools(self) -> Sequence[AgentTool]:
+        """Read every tool that can be read."""
+        return [tool async for tool in self._read_all(AgentTool, "AgentTool")]
+
+    async def list_runs(self) -> Sequence[AgentRun]:
+        """Read every run that can be read."""
+        return [run async for run in self._read_all(AgentRun, "AgentRun")]
+
+    def iterate_nodes(self) -> AsyncIterator[AgentNode]:
+        """Read every node that can be read, a page at a time."""
+        return self._read_all(AgentNode, "AgentNode")
+
     def serves(self, namespace: str) -> bool:
         """Tell whether a namespace is among those that are served."""
         return None in self._namespaces or namespace in self._namespaces
+
+    async def _read_all(self, model: type[Kind], kind: str) -> AsyncIterator[Kind]:
+        for namespace in self._namespaces:
+            try:
+                async for raw in self._client.list_pages(collection_path(kind, namespace)):
+                    try:
+                        yield read_object(model, _with_kind(raw, kind))
+                    except ValidationError as error:
+                        _log.warning("object_unreadable", kind=kind, name=_name(raw), cause=str(error))
+            except GoneError as error:
+                raise ClusterUnavailableError(f"the API server knows no {kind}; install the CRDs ({error})") from error
 
     async def _get_run(self, namespace: str, name: str) -> JsonObject | None:
         try:

@@ -78,7 +78,7 @@ TRANSITIONS: tuple[TransitionRow, ...] = (
     _row(P.TIMED_OUT, P.RUNNING, "the recovery found it still executing and adopted it: it polls and commits, it never executes", R.RECOVERED_RUNNING),
     _row(P.RUNNING, P.QUARANTINED, "an adopted call's outcome stayed unknown and the tool is Once", R.OUTCOME_UNKNOWN),
     _row(P.TIMED_OUT, P.SUCCEEDED, "the recovery established that it completed", R.RECOVERED_COMPLETED),
-    _row(P.TIMED_OUT, P.FAILED, "the recovery established that it was not executed; or the tool has no side effect or is idempotent", R.RECOVERED_NOT_EXECUTED, R.ATTEMPT_TIMEOUT, R.HEARTBEAT_LOST, R.EFFECT_UNKNOWN),
+    _row(P.TIMED_OUT, P.FAILED, "the recovery established that it was not executed; or the tool has no side effect or is idempotent", R.RECOVERED_NOT_EXECUTED, R.ATTEMPT_TIMEOUT, R.HEARTBEAT_LOST, R.EFFECT_UNKNOWN, R.LEDGER_LOST),
     _row(P.TIMED_OUT, P.QUARANTINED, "the outcome stayed unknown and the tool is Once", R.OUTCOME_UNKNOWN),
     _row(P.FAILED, P.DEAD, "rejected or expired; nothing else applies (tolerated under Continue); dropped after the last retry", R.REJECTED, R.EXPIRED, R.NODE_FAILED, R.RETRIES_EXHAUSTED, R.TOLERATED, R.DROPPED, R.TOO_MANY_ITEMS),
     _row(P.FAILED, P.SKIPPED, "the node is optional", R.OPTIONAL_FAILED),

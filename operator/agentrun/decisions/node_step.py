@@ -307,6 +307,9 @@ def _running(facts: NodeFacts) -> NodeDecision:
         return Fence(_time_out(facts, Reason.ATTEMPT_TIMEOUT, "no report came by the attempt's deadline"))
     if facts.sight is OrderSight.SILENT and not status.recovering:
         return Fence(_time_out(facts, Reason.HEARTBEAT_LOST, "the worker has not been heard of for too long"))
+    if facts.sight is OrderSight.GONE and not status.recovering:
+        # No claim, no report: whoever made the call cannot say so any more.
+        return Fence(_time_out(facts, Reason.LEDGER_LOST, "the ledger lost its data while the call was out"))
     return Stay(min(late, now + HEARTBEAT_SILENCE))
 
 

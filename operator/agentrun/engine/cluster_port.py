@@ -128,6 +128,18 @@ class Cluster(Protocol):
         """List what exists in all namespaces that are served."""
         ...
 
+    async def list_tools(self) -> Sequence[AgentTool]:
+        """Read every tool that can be read, in all namespaces that are served."""
+        ...
+
+    async def list_runs(self) -> Sequence[AgentRun]:
+        """Read every run that can be read, in all namespaces that are served."""
+        ...
+
+    def iterate_nodes(self) -> AsyncIterator[AgentNode]:
+        """Read every node that can be read, a page at a time, in all namespaces that are served."""
+        ...
+
     def serves(self, namespace: str) -> bool:
         """Tell whether a namespace is among those that are served."""
         ...

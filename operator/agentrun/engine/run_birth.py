@@ -12,9 +12,7 @@ from agentrun.contract.failures import Reason
 from agentrun.contract.model_base import cut_text
 from agentrun.contract.node import AgentNode, NodePhase
 from agentrun.contract.run import (
-    MUTABLE_SPEC_FIELDS,
     TERMINAL_RUN_PHASES,
-    AgentRunSpec,
     NodeType,
     RunPhase,
     Spent,
@@ -26,6 +24,7 @@ from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
 from agentrun.engine.observer import RunEnded
 from agentrun.engine.order_builder import budget_amount
 from agentrun.engine.run_memory import RunMemory
+from agentrun.engine.run_outcome import spec_digest
 from agentrun.engine.services import EngineServices, KnownRun
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import SessionHolder
@@ -322,15 +321,3 @@ class RunBirth:
                 "spent": Spent.model_validate(spent) if spent else None,
             }
         )
-
-
-def spec_digest(spec: AgentRunSpec) -> str:
-    """Return the digest of everything in a spec that may not change after admission."""
-    wire = spec.to_wire()
-    kept = {name: value for name, value in wire.items() if name not in _MUTABLE_ON_WIRE}
-    return json_digest(kept)
-
-
-_MUTABLE_ON_WIRE = {
-    field.alias or name for name, field in AgentRunSpec.model_fields.items() if name in MUTABLE_SPEC_FIELDS
-}

@@ -32,7 +32,7 @@ from agentrun.engine.node_effects import NodeEffects
 from agentrun.engine.observer import RunEnded
 from agentrun.engine.order_builder import budget_amount
 from agentrun.engine.propagate import give_up_repair, may_be_repaired
-from agentrun.engine.run_birth import RunBirth, spec_digest
+from agentrun.engine.run_birth import RunBirth
 from agentrun.engine.run_inputs import (
     ApprovalGone,
     ApprovalSeen,
@@ -47,6 +47,7 @@ from agentrun.engine.run_inputs import (
     Woken,
 )
 from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.run_outcome import build_outcome, spec_digest
 from agentrun.engine.services import EngineServices
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.status_writer import StatusWriter
@@ -363,12 +364,7 @@ class RunTurn:
                 "spent": spent,
             }
         )
-        outcome = {
-            "phase": str(decision.phase),
-            "reason": str(decision.reason),
-            "spent": spent.to_wire(),
-            "counts": _counts(run),
-        }
+        outcome = build_outcome(run.status, _counts(run))
         # The nodes' last states come first: a run is never seen as ended before its nodes are.
         await self._write_nodes(run)
         await self._clear_half_expanded(run)

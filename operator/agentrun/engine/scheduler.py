@@ -28,6 +28,7 @@ from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
 from agentrun.engine.dispatcher import Dispatcher
 from agentrun.engine.housekeeping import Housekeeping
+from agentrun.engine.ledger_rebuild import LedgerRebuild
 from agentrun.engine.observer import (
     EngineSurvey,
     LeadEnded,
@@ -53,7 +54,7 @@ from agentrun.engine.run_key import RunKey
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_queues import RunQueues
 from agentrun.engine.run_turn import RunTurn, new_memory
-from agentrun.engine.services import EngineServices, KnownRun
+from agentrun.engine.services import EngineServices, KnownRun, LedgerLostError
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
@@ -116,12 +117,20 @@ class Scheduler:
     ) -> None:
         """``seen_epoch``: the highest that is known from elsewhere; ``on_lead`` is told the one that was taken."""
         self._settings = settings or SchedulerSettings()
-        self._cluster, self._ledger, self._clock = cluster, ledger, clock
+        self._cluster, self._ledger, self._clock, self._entropy = cluster, ledger, clock, entropy
+        self._validator = validator
+        self._session_leases = sessions or NoSessionLeases()
         self._observer = observer or Unobserved()
+        self._stopping = asyncio.Event()
+        self._on_lead = on_lead
+        self._failed_turns_before = 0
+        self._begin_anew(seen_epoch)
+
+    def _begin_anew(self, seen_epoch: int) -> None:
+        """Know nothing: everything is learnt from the cluster and the ledger."""
         self._timer_moved = asyncio.Event()
         self._pools_wanted = asyncio.Event()
         self._namespace_seen = asyncio.Event()
-        self._stopping = asyncio.Event()
         self._pump_planned = False
         self._park_until: datetime | None = None
         self._namespaces: dict[str, None] = {}
@@ -130,32 +139,31 @@ class Scheduler:
         self._orphans: dict[RunKey, list[tuple[datetime, ReportArrived]]] = {}
         self._dispatcher = Dispatcher(self._settings, self._grant)
         self._services = EngineServices(
-            cluster=cluster,
-            ledger=ledger,
-            clock=clock,
-            entropy=entropy,
-            judge=lambda schema, value: _problems(validator.validate(schema, value)),
-            check_schema=lambda schema: _problems(validator.check(schema)),
+            cluster=self._cluster,
+            ledger=self._ledger,
+            clock=self._clock,
+            entropy=self._entropy,
+            judge=lambda schema, value: _problems(self._validator.validate(schema, value)),
+            check_schema=lambda schema: _problems(self._validator.check(schema)),
             settings=self._settings,
             dispatcher=self._dispatcher,
             timers=Timers(self._timer_moved.set),
             tools=ToolCatalogue(),
             find_run=lambda namespace, name: self._names.get((namespace, name)),
-            sessions=sessions or NoSessionLeases(),
+            sessions=self._session_leases,
             observer=self._observer,
         )
         self._services.epoch = seen_epoch
-        self._on_lead = on_lead
         self._sessions = SessionKeeper(self._services)
         turn = RunTurn(self._services, self._sessions)
         width = self._settings.parallel_turns
-        self._queues = RunQueues(turn.take, self._after_turn, entropy, width, self._observer)
+        self._queues = RunQueues(turn.take, self._after_turn, self._entropy, width, self._observer)
         self._housekeeping = Housekeeping(self._services, self._queues, self._ended, self)
 
     @property
     def failed_turns_total(self) -> int:
         """Turns that failed for a cause that does not pass by itself."""
-        return self._queues.failed_turns_total
+        return self._failed_turns_before + self._queues.failed_turns_total
 
     def survey(self) -> EngineSurvey:
         """Return what it holds now: the queue, and runs and nodes by phase. Costs a little for each run and phase."""
@@ -176,7 +184,20 @@ class Scheduler:
 
         Raises :class:`~agentrun.engine.services.EpochLostError` when another scheduler has taken the lead.
         """
-        await self._lead()
+        while True:
+            await self._lead()
+            try:
+                await self._live()
+            except LedgerLostError as error:
+                if self._stopping.is_set():
+                    return
+                _log.warning("ledger_lost", cause=str(error))
+                self._failed_turns_before += self._queues.failed_turns_total
+                self._begin_anew(self._services.epoch)
+            else:
+                return
+
+    async def _live(self) -> None:
         loops: list[Callable[[], Coroutine[None, None, None]]] = [
             self._watch,
             self._read_reports,
@@ -185,6 +206,7 @@ class Scheduler:
             self._renew_slots,
             self._watch_sessions,
             self._keep_house,
+            self._watch_ledger,
         ]
         tasks = [asyncio.create_task(loop(), name=loop.__name__) for loop in loops]
         ends = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(self._queues.stopped.wait())]
@@ -196,24 +218,52 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*tasks, *ends, return_exceptions=True)
             self._observer.note(LeadEnded())
+        if self._queues.lost is not None:
+            raise self._queues.lost
         for task in done:
             if task in tasks:
                 task.result()
-        if self._queues.lost is not None:
-            raise self._queues.lost
 
     async def _lead(self) -> None:
         while True:
             try:
-                await self._ledger.open(())
+                sound = (await self._ledger.look()).is_sound
+                if not sound:
+                    await self._rebuild()
                 self._services.epoch = await self._ledger.take_epoch(self._services.epoch)
+                if not sound:
+                    # Last of all: under the new epoch, or a former leader might still send.
+                    await self._ledger.open_gate()
+                await self._ledger.open(())
             except LedgerUnavailableError as error:
                 self._ledger_is_away(error)
+                await asyncio.sleep(_RETRY_PAUSE.total_seconds())
+            except ClusterUnavailableError as error:
+                _log.warning("cluster_unavailable", cause=str(error))
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
             else:
                 self._on_lead(self._services.epoch)
                 self._observer.note(LeadTaken(self._services.epoch))
                 return
+
+    async def _rebuild(self) -> None:
+        """Put back what the resources prove, with the gate closed."""
+        await self._ledger.close_gate()
+        rebuild = LedgerRebuild(self._services)
+        await rebuild.run()
+        # An epoch that the resources know of is never given out again.
+        self._services.epoch = max(self._services.epoch, rebuild.epoch_seen)
+
+    async def _watch_ledger(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.ledger_look.total_seconds())
+            try:
+                sight = await self._ledger.look()
+            except LedgerUnavailableError as error:
+                self._ledger_is_away(error)
+                continue
+            if not sight.is_sound:
+                raise LedgerLostError(f"generation {sight.generation or 'lost'}, open: {sight.is_open}")
 
     def _ledger_is_away(self, error: LedgerUnavailableError) -> None:
         self._observer.note(LedgerUnavailable())

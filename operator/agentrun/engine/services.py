@@ -23,6 +23,10 @@ class EpochLostError(Exception):
     """Another scheduler leads: this one must stop deciding."""
 
 
+class LedgerLostError(Exception):
+    """The ledger has lost data, or may have: what is known is to be rebuilt before anything goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownRun:
     """A run as others of its namespace may refer to it."""

@@ -34,6 +34,8 @@ class SchedulerSettings:
     reports_at_once: int = 256
     parallel_turns: int = 64
     parallel_writes: int = 32
+    ledger_look: timedelta = timedelta(seconds=1)
+    """How often the ledger is looked at as a whole: whether it lost data, or its server was replaced."""
     sweep_every: timedelta | None = None
     """How often what exists is compared with what is known, and what has been kept long enough is deleted; None:
     never."""

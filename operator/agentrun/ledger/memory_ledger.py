@@ -40,11 +40,14 @@ from agentrun.ledger.port import (
     Delivery,
     DispatchAnswer,
     HeartbeatAnswer,
+    LedgerSight,
     NodeLedgerState,
     OpenRun,
     RecordStatus,
     RecordView,
     RefusalKind,
+    RestoredNode,
+    RestoredRecord,
     RunCounters,
     RunRegistration,
     SlotLimit,
@@ -76,6 +79,7 @@ class MemoryLedger:
         self._global_slots: dict[str, int] = {}
         self._ids = itertools.count(1)
         self._epoch = 0
+        self._generation = "memory"
         self._turn = 0
         self._reclaim_at: dict[str, int] = {}
         self._taken_over: set[tuple[str, str]] = set()
@@ -104,6 +108,8 @@ class MemoryLedger:
         self._global_slots.clear()
         self._taken_over.clear()
         self._epoch = 0
+        self._generation = ""
+        self.open_for_claims = False
 
     async def close(self) -> None:
         """Nothing to give back."""
@@ -234,7 +240,40 @@ class MemoryLedger:
         """Return the generation id."""
         for namespace in namespaces:
             self.space(namespace)
-        return "memory"
+        if not self._generation:
+            self._generation, self.open_for_claims = "memory", True
+        return self._generation
+
+    async def look(self) -> LedgerSight:
+        """Look at the ledger as a whole."""
+        return LedgerSight(self._generation, self.open_for_claims, same_server=True)
+
+    async def close_gate(self) -> None:
+        """Have every claim and dispatch refused until the gate is opened."""
+        self._generation, self.open_for_claims = self._generation or "memory", False
+
+    async def open_gate(self) -> None:
+        """Say that what stands here may be relied on."""
+        self.open_for_claims = True
+
+    async def restore_node(self, node: RestoredNode) -> None:
+        """Put back what the resources prove about a node, where nothing is known."""
+        space = self.space(node.namespace)
+        state, run = space.node(node.node_uid), space.runs.get(node.run_uid)
+        if not state.seq:
+            state.seq, state.attempt, state.state = node.seq, node.attempt, "lost" if node.in_flight else "ended"
+            if run is not None:
+                run.nodes[node.node_uid] = None
+        if not state.restored and not state.costs:
+            for unit in UNITS:
+                state.settled[unit] += getattr(node.settled, unit)
+                if run is not None:
+                    run.settled[unit] += getattr(node.settled, unit)
+            if not node.in_flight:
+                state.costs[node.attempt] = (Amount(), False)
+        state.restored = True
+        if node.record is not None and node.record.key not in space.records:
+            self._restore_record(space, node, node.record)
 
     async def take_epoch(self, seen: int) -> int:
         """Return ``max(ledger, seen) + 1`` and store it."""
@@ -349,6 +388,8 @@ class MemoryLedger:
             return WithdrawVerdict.CLAIMED
         if node.state == "ended":
             return WithdrawVerdict.ENDED
+        if node.state == "lost":
+            return WithdrawVerdict.LOST
         if node.state == "queued":
             space.close_unclaimed(node, "withdrawn", skip_global=False)
         return WithdrawVerdict.WITHDRAWN
@@ -863,6 +904,31 @@ class MemoryLedger:
         ended = record.status in (RecordStatus.SUCCESS, RecordStatus.FAILED)
         if record.scope is IdempotencyScope.RUN and ended and record.expires is None:
             record.expires = self._now() + keep
+
+    def _restore_record(self, space: NamespaceState, node: RestoredNode, found: RestoredRecord) -> None:
+        now = self._now()
+        record = RecordState(
+            key=found.key,
+            status=found.status,
+            digest=found.params_digest,
+            side=found.side_effect,
+            scope=found.scope,
+            window=found.window_ms,
+            owner=node.owner,
+            owner_run=node.run_uid,
+            owner_node=node.node_uid,
+            attempt=node.attempt,
+            first=now,
+            last=now,
+            version=max(found.version, 1),
+            inbox=found.in_inbox,
+            outcome=found.outcome,
+        )
+        if found.status is RecordStatus.SUCCESS and found.scope is not IdempotencyScope.RUN:
+            record.expires = now + found.window_ms
+        elif found.status is not RecordStatus.SUCCESS and not found.in_inbox:
+            record.reserved_for, record.reserved_until = node.node_uid, now + self._times.reserve
+        space.records[found.key] = record
 
     def _busy_session(self, space: NamespaceState, registration: RunRegistration) -> Admission | None:
         session = space.sessions.setdefault(registration.session, Session())

@@ -91,6 +91,8 @@ class NodeState:
     evidence: AttemptOutcome | None = None
     evidence_attempt: int = 0
     report: Report | None = None
+    restored: bool = False
+    """Its cost was put back after a loss, or was known then."""
 
     @property
     def run_uid(self) -> str:

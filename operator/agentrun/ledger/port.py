@@ -19,6 +19,7 @@ from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.failures import Effect
 from agentrun.contract.orders import Amount, AttemptOutcome, Order, Report
 from agentrun.contract.run import Priority
+from agentrun.contract.tool import IdempotencyScope, SideEffect
 
 
 class LedgerUnavailableError(Exception):
@@ -208,6 +209,58 @@ class AnswerVerdict(StrEnum):
     """The record's version is another one now, or the record is gone; it was left untouched."""
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerSight:
+    """The state of the ledger as a whole."""
+
+    generation: str
+    """Empty: it has lost everything, or is new."""
+    is_open: bool
+    """False: the gate is closed until a rebuild has ended."""
+    same_server: bool
+    """False: the server's replication id is another one than when the gate was opened: it was restarted, restored from
+    a copy or replaced, and may have lost what came last."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether what stands in it may be relied on."""
+        return bool(self.generation) and self.is_open and self.same_server
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRecord:
+    """An idempotency record as the resources prove it."""
+
+    key: str
+    status: RecordStatus
+    params_digest: str
+    side_effect: SideEffect
+    scope: IdempotencyScope
+    window_ms: int
+    outcome: AttemptOutcome | None = None
+    version: int = 1
+    in_inbox: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredNode:
+    """What the resources prove about a node: where its orders stand, what it has cost, what its call has done."""
+
+    namespace: str
+    run_uid: str
+    node_uid: str
+    path: str
+    owner: str
+    """``<namespace>/<run name>/<node path>``."""
+    seq: int
+    attempt: int
+    tool: str
+    in_flight: bool
+    """Its order was out: whether it was claimed, and what came of it, is not known any more."""
+    settled: Amount
+    record: RestoredRecord | None
+
+
 # --- worker side ---------------------------------------------------------------------------------------------------
 
 
@@ -364,6 +417,22 @@ class SchedulerLedger(Protocol):
 
         Raises :class:`LedgerFormatError` when the layout is newer than this program.
         """
+        ...
+
+    async def look(self) -> LedgerSight:
+        """Look at the ledger as a whole."""
+        ...
+
+    async def close_gate(self) -> None:
+        """Have every claim and dispatch refused until :meth:`open_gate`."""
+        ...
+
+    async def open_gate(self) -> None:
+        """Say that what stands here may be relied on, on the server as it is now."""
+        ...
+
+    async def restore_node(self, node: RestoredNode) -> None:
+        """Put what the resources prove where the ledger knows nothing: never over what it knows, and nothing twice."""
         ...
 
     async def take_epoch(self, seen: int) -> int:

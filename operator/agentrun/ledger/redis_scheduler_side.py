@@ -20,12 +20,14 @@ from agentrun.ledger.port import (
     AnswerVerdict,
     DispatchAnswer,
     LedgerFormatError,
+    LedgerSight,
     LedgerUnavailableError,
     NodeLedgerState,
     OpenRun,
     RecordStatus,
     RecordView,
     RefusalKind,
+    RestoredNode,
     RunCounters,
     RunRegistration,
     SlotLimit,
@@ -59,19 +61,78 @@ class RedisSchedulerSide:
         """Prepare the layout and return the generation id."""
         connection = self._connection
         keys = connection.keys(INSTALL_NAMESPACE)
-        with translated_errors():
-            replication = await connection.client.info("replication")
         argument = {
             "generation": secrets.token_hex(16),
             "formatVersion": str(FORMAT_VERSION),
             "namespaces": list(namespaces),
-            "replid": str(replication.get("master_replid", "")),
+            "replid": await self._replication_id(),
         }
         streams = [connection.keys(namespace).reports for namespace in namespaces]
         generation, found = await connection.run("open_ledger", keys, [keys.meta, keys.namespaces, *streams], argument)
         if int(found) > FORMAT_VERSION:
             raise LedgerFormatError(f"the ledger has format {found}, this program knows {FORMAT_VERSION}: upgrade it")
         return str(generation)
+
+    async def look(self) -> LedgerSight:
+        """Look at the ledger as a whole."""
+        keys = self._connection.keys(INSTALL_NAMESPACE)
+        with translated_errors():
+            answer: list[Any] = await self._connection.client.hmget(
+                keys.meta, ["generation", "open", "replid", "formatVersion"]
+            )
+        generation, is_open, server, found = answer
+        if found and int(found) > FORMAT_VERSION:
+            raise LedgerFormatError(f"the ledger has format {found}, this program knows {FORMAT_VERSION}: upgrade it")
+        same = server == await self._replication_id()
+        return LedgerSight(str(generation or ""), is_open == "1", same)
+
+    async def close_gate(self) -> None:
+        """Have every claim and dispatch refused until the gate is opened."""
+        keys = self._connection.keys(INSTALL_NAMESPACE)
+        argument = {"generation": secrets.token_hex(16), "formatVersion": str(FORMAT_VERSION)}
+        await self._connection.run("close_gate", keys, [keys.meta], argument)
+
+    async def open_gate(self) -> None:
+        """Say that what stands here may be relied on, on the server as it is now."""
+        keys = self._connection.keys(INSTALL_NAMESPACE)
+        server = await self._replication_id()
+        with translated_errors():
+            await self._connection.client.hset(keys.meta, mapping={"open": "1", "replid": server})
+
+    async def restore_node(self, node: RestoredNode) -> None:
+        """Put back what the resources prove about a node, where nothing is known."""
+        keys = self._connection.keys(node.namespace)
+        names = [keys.node(node.node_uid), keys.run(node.run_uid), keys.run_nodes(node.run_uid)]
+        argument: dict[str, object] = {
+            "node": node.node_uid,
+            "run": node.run_uid,
+            "path": node.path,
+            "owner": node.owner,
+            "seq": str(node.seq),
+            "attempt": str(node.attempt),
+            "tool": node.tool,
+            "state": "lost" if node.in_flight else "ended",
+            "settled": encode_amount(node.settled),
+        }
+        record, payload = node.record, ""
+        if record is not None:
+            names.append(keys.record(record.key))
+            payload = encode_model(record.outcome) if record.outcome is not None else ""
+            argument |= {
+                "record": record.key,
+                "status": str(record.status),
+                "digest": record.params_digest,
+                "side": str(record.side_effect),
+                "scope": str(record.scope),
+                "window": str(record.window_ms),
+                "version": str(max(record.version, 1)),
+                "inbox": "1" if record.in_inbox else "0",
+            }
+        await self._connection.run("restore_node", keys, names, argument, payload)
+
+    async def _replication_id(self) -> str:
+        with translated_errors():
+            return str((await self._connection.client.info("replication")).get("master_replid", ""))
 
     async def take_epoch(self, seen: int) -> int:
         """Return ``max(ledger, seen) + 1`` and store it."""

@@ -108,6 +108,20 @@ class MemoryCluster:
         children = [ObjectSight(one.kind, one.metadata) for one in found if isinstance(one, AgentNode | AgentApproval)]
         return ClusterSurvey([one.metadata for one in found if isinstance(one, AgentRun)], children)
 
+    async def list_tools(self) -> Sequence[AgentTool]:
+        """Read every tool."""
+        return [found for found in self._objects.values() if isinstance(found, AgentTool)]
+
+    async def list_runs(self) -> Sequence[AgentRun]:
+        """Read every run."""
+        return self.runs()
+
+    async def iterate_nodes(self) -> AsyncIterator[AgentNode]:
+        """Read every node."""
+        for found in list(self._objects.values()):
+            if isinstance(found, AgentNode):
+                yield found
+
     def serves(self, namespace: str) -> bool:
         """Tell whether a namespace is served."""
         return True

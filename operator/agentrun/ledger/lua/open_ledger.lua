@@ -3,8 +3,7 @@
 -- KEYS[1] meta (hash)   KEYS[2] namespaces (set)   KEYS[3..] report streams, in the order of the namespaces
 -- arg: generation (a fresh id, used if there is none), formatVersion, namespaces (list), replid (of the server now)
 -- Returns {generation, formatVersion of the ledger}; a newer format is returned without any change.
--- A ledger that lost everything gets a new generation and is open at once: the rebuild from the resources is not built
--- yet, and the new generation is how the caller learns of the loss.
+-- A ledger without a generation is taken for a new one and opened: whoever has resources to rebuild it from looks first.
 -- Cost: O(namespaces)
 local format = redis.call('HGET', KEYS[1], 'formatVersion')
 if format and tonumber(format) > tonumber(arg.formatVersion) then

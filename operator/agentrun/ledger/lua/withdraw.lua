@@ -3,7 +3,8 @@
 -- KEYS[1] node (hash)
 -- Derived: its run, stream, slots.
 -- arg: node, seq, run
--- Returns 'Withdrawn', 'Claimed', 'Ended', or 'Lost' when neither the node nor its run is known.
+-- Returns 'Withdrawn', 'Claimed', 'Ended', or 'Lost' when neither the node nor its run is known, or the order was out
+-- when the ledger lost its data.
 -- Cost: O(limits)
 local node = nodes.read(arg.node)
 local current, seq = num(node.seq), tonumber(arg.seq)
@@ -23,6 +24,9 @@ if node.state == 'claimed' then
 end
 if node.state == 'ended' then
   return 'Ended'
+end
+if node.state == 'lost' then
+  return 'Lost'
 end
 if node.state == 'queued' then
   nodes.close_unclaimed(node, 'withdrawn', false)

@@ -68,6 +68,21 @@ function money.hold(node, hold)
   write_hash(key('node', node.uid), node, changes)
 end
 
+-- Book what a node is known to have cost; with `final` a late commit of its last attempt adds nothing.
+function money.restore(node, settled, final)
+  local name, run = key('node', node.uid), key('run', node.run)
+  local run_known = redis.call('EXISTS', run) == 1
+  for _, unit in ipairs(UNITS) do
+    add(name, 'settled_' .. unit, settled[unit])
+    if run_known then
+      add(run, 'settled_' .. unit, settled[unit])
+    end
+  end
+  if final then
+    write_hash(name, node, {['cost:' .. node.attempt] = '0 0 0 0'})
+  end
+end
+
 -- Return the node's live hold to its run. Safe to repeat.
 function money.give_back(node)
   if node.held ~= '1' then
