@@ -102,7 +102,9 @@ class OperatorMetrics:
         book, namespace, tool = self._book, moved.namespace, moved.tool
         before, after = moved.before, moved.after
         if after.phase in TERMINAL_NODE_PHASES:
-            book.count(Metric.NODES_ENDED, namespace, after.phase, after.reason)
+            # That a node has failed is what Dead says already: why it failed stands in the state before.
+            reason = before.reason if before.phase is NodePhase.FAILED else after.reason
+            book.count(Metric.NODES_ENDED, namespace, after.phase, reason)
         if (before.phase, after.phase) == (NodePhase.QUEUED, NodePhase.RUNNING):
             book.observe(Metric.ORDER_WAIT, _waited(moved), namespace, tool, before.priority)
         # Handed back to Ready under its claim: nothing was executed, it was no attempt.

@@ -123,7 +123,8 @@ class Metric(Enum):
     # fmt: off
     # runs and nodes
     RUNS_ENDED = _count(_O, "agentrun_runs_ended_total", "namespace phase reason", "Runs that ended")
-    NODES_ENDED = _count(_O, "agentrun_nodes_ended_total", "namespace phase reason", "Nodes that ended")
+    NODES_ENDED = _count(
+        _O, "agentrun_nodes_ended_total", "namespace phase reason", "Nodes that ended; of a Dead one why it failed")
     ATTEMPTS_ENDED = _count(
         _O, "agentrun_attempts_ended_total", "namespace tool effect outcome reason",
         "Attempts that ended, recoveries not counted; outcome TimedOut is one of which nobody knows yet what it did")
