@@ -1,6 +1,7 @@
 """The committed definitions are ones that every supported API server takes, and that GitOps tools see no drift in."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
@@ -99,6 +100,21 @@ def test_every_default_fits_its_own_field_and_stands_in_the_spec_outside_lists(k
 def test_cancel_and_suspend_have_no_default() -> None:
     for field in ("cancel", "suspend"):
         assert "default" not in schema_at("AgentRun", f"spec.{field}")
+
+
+def empty_lists(value: Any, path: str = "") -> Iterator[str]:
+    if value == []:
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        yield from empty_lists(part, f"{path}.{name}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_definition_holds_no_empty_list_and_no_integer_that_may_be_a_text(kind: str) -> None:
+    assert list(empty_lists(read_definition(kind))) == []
+    for path, schema, _ in places(kind):
+        assert not {"x-kubernetes-int-or-string", "anyOf", "oneOf"} & set(schema), path
 
 
 def test_money_defaults_are_written_as_money() -> None:

@@ -1,7 +1,9 @@
 """What an API server would say to an object: the committed definitions, asked for their schemas and CEL rules.
 
 Schemas are judged by jsonschema-rs, rules by a CEL library; both stand in for the API server, which is not needed for
-it. As on the server, a rule about ``oldSelf`` is asked only where an old value stands.
+it. As on the server, a rule about ``oldSelf`` is asked only where an old value stands in the same place (in a keyed list:
+under the same key; in other lists nowhere), and two values are compared as the server compares them. See
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#transition-rules
 """
 
 from __future__ import annotations
@@ -59,10 +61,17 @@ def walk_schema(schema: Schema, path: str = "", *, below_list: bool = False) -> 
 
 def find_problems(schema: Schema, value: Any, old: Any = None) -> list[str]:
     """Return why a value would be refused, as a new one or in the place of an old one; empty when it is taken."""
+    return [message for _, message in find_refusals(schema, value, old)]
+
+
+def find_refusals(schema: Schema, value: Any, old: Any = None) -> list[tuple[str, str]]:
+    """Return the same with the place of each: the rule's, as :func:`walk_schema` names it, or the value's own."""
     plain, plain_old = (_with_defaults(schema, plain_json(deepcopy(part))) for part in (value, old))
-    problems = [error.message for error in _validator(schema).iter_errors(plain)]
+    misfits = [
+        (".".join(map(str, error.instance_path)), error.message) for error in _validator(schema).iter_errors(plain)
+    ]
     # The server asks the rules only about objects of the right shape.
-    return problems or list(_broken_rules(schema, plain, plain_old))
+    return misfits or list(_broken_rules(schema, plain, plain_old, ""))
 
 
 _VALIDATORS: dict[int, jsonschema_rs.Draft202012Validator] = {}
@@ -85,20 +94,64 @@ def _with_defaults(schema: Schema, value: Any) -> Any:
     return value
 
 
-def _broken_rules(schema: Schema, value: Any, old: Any) -> Iterator[str]:
+def _broken_rules(schema: Schema, value: Any, old: Any, path: str) -> Iterator[tuple[str, str]]:
+    compared = None if old is None else _as_compared(schema, value, old)
     for rule in schema.get("x-kubernetes-validations", ()):
         if "oldSelf" in rule["rule"] and old is None:
             continue
-        if _compiled(rule["rule"]).execute({"self": value, "oldSelf": old}) is not True:
-            yield rule["message"]
+        if _compiled(rule["rule"]).execute({"self": value, "oldSelf": compared}) is not True:
+            yield path, rule["message"]
     if isinstance(value, dict):
         for name, item in value.items():
-            inner = schema.get("properties", {}).get(name, schema.get("additionalProperties"))
-            if isinstance(inner, dict):
-                yield from _broken_rules(inner, item, old.get(name) if isinstance(old, dict) else None)
+            inner, step = _field(schema, name)
+            if inner is not None:
+                yield from _broken_rules(inner, item, old.get(name) if isinstance(old, dict) else None, path + step)
     elif isinstance(value, list) and "items" in schema:
+        olds = _by_key(schema, old) if isinstance(old, list) else {}
         for item in value:
-            yield from _broken_rules(schema["items"], item, None)
+            key = _key_of(schema, item)
+            yield from _broken_rules(schema["items"], item, olds.get(key) if key else None, f"{path}[]")
+
+
+def _field(schema: Schema, name: str) -> tuple[Schema | None, str]:
+    if name in schema.get("properties", {}):
+        return schema["properties"][name], f".{name}"
+    every = schema.get("additionalProperties")
+    return (every, ".*") if isinstance(every, dict) else (None, "")
+
+
+def _key_of(schema: Schema, item: Any) -> tuple[Any, ...] | None:
+    keys = schema.get("x-kubernetes-list-map-keys")
+    return tuple(item.get(key) for key in keys) if keys and isinstance(item, dict) else None
+
+
+def _by_key(schema: Schema, items: list[Any]) -> dict[tuple[Any, ...], Any]:
+    return {key: item for item in items if (key := _key_of(schema, item)) is not None}
+
+
+def _as_compared(schema: Schema, value: Any, old: Any) -> Any:
+    """Return the old value, made the same as the new one wherever the server's comparison finds no difference.
+
+    It does not see the order of a keyed list; and in an object of unknown fields it looks only at the fields that both
+    have, and at their number (``unstructuredMapList.Equal`` and ``unstructuredMap.Equal`` in ``k8s.io/apiserver``).
+    """
+    if isinstance(value, dict) and isinstance(old, dict):
+        if schema.get("x-kubernetes-preserve-unknown-fields") and schema.get("type") == "object":
+            is_same = len(value) == len(old) and all(old[name] == value[name] for name in old.keys() & value.keys())
+            return value if is_same else old
+        return {
+            name: _as_compared(inner, value[name], item)
+            if name in value and (inner := _field(schema, name)[0]) is not None
+            else item
+            for name, item in old.items()
+        }
+    if isinstance(value, list) and isinstance(old, list) and "items" in schema:
+        if "x-kubernetes-list-map-keys" in schema and _by_key(schema, old).keys() == _by_key(schema, value).keys():
+            olds = _by_key(schema, old)
+            old = [olds[key] for item in value if (key := _key_of(schema, item)) is not None]
+        if len(value) == len(old):
+            return [_as_compared(schema["items"], *pair) for pair in zip(value, old, strict=True)]
+    return old
 
 
 @cache

@@ -2,6 +2,10 @@
 
 By model name; a rule stands wherever its model does. Values without a type (``value``, ``result``) cannot be seen by
 CEL; about them the operator alone decides. ``${…}`` and graphs are never checked here.
+
+A rule about a change (``oldSelf``) is asked only where an old value stands, so it stands above everything that may be
+absent. Even there the server's ``==`` does not see the order of a keyed list, nor a field of a free object that takes
+the place of another one; about those changes the operator alone decides, by the digest of the spec.
 """
 
 from __future__ import annotations
