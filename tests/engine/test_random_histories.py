@@ -98,13 +98,19 @@ async def answer_people(world: World, chance: random.Random) -> None:
                 world.cluster.patch_decision("default", approval.metadata.name, Decision.model_validate(fields))
 
 
-async def live(world: World, chance: random.Random) -> None:
+async def lose_the_ledger(world: World, chance: random.Random) -> None:
+    await asyncio.sleep(chance.choice([0.3, 2, 4, 11, 40]))
+    world.ledger.lose_everything()
+
+
+async def live(world: World, chance: random.Random, *, loses_ledger: bool = False) -> None:
     text = build_run(chance)
     world.start_worker()
     world.start_scheduler(Mortality(chance.choice([None, chance.randint(1, 80)]), chance.random() < 0.5))
     world.apply_run(text)
     people = asyncio.create_task(answer_people(world, chance))
     meddling = asyncio.create_task(meddle(world, chance))
+    losing = asyncio.create_task(lose_the_ledger(world, chance) if loses_ledger else asyncio.sleep(0))
     try:
         # Two lives at most: the first scheduler may die at a random step.
         async with asyncio.timeout(4 * 3600):
@@ -119,7 +125,8 @@ async def live(world: World, chance: random.Random) -> None:
     finally:
         people.cancel()
         meddling.cancel()
-        await asyncio.gather(people, meddling, return_exceptions=True)
+        losing.cancel()
+        await asyncio.gather(people, meddling, losing, return_exceptions=True)
     await check(world, text)
 
 
@@ -193,6 +200,23 @@ def test_every_history_ends_right(part: int, suite_seed: int) -> None:
         chance = random.Random(seed)
         try:
             in_world(lambda world: live(world, chance), TOOLS, build_script(chance), seed=seed % 1000)  # noqa: B023
+        except BaseException as error:
+            error.add_note(f"AGENTRUN_TEST_SEED={seed} (as the first of this test)")
+            raise
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_every_history_ends_right_though_the_ledger_loses_everything(part: int, suite_seed: int) -> None:
+    for number in range(part, 60, 2):
+        seed = suite_seed + number
+        chance = random.Random(seed)
+        try:
+            in_world(
+                lambda world: live(world, chance, loses_ledger=True),  # noqa: B023
+                TOOLS,
+                build_script(chance),
+                seed=seed % 1000,
+            )
         except BaseException as error:
             error.add_note(f"AGENTRUN_TEST_SEED={seed} (as the first of this test)")
             raise

@@ -1,6 +1,7 @@
 """One suite for both ledgers: what every operation promises, whoever carries it out."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,14 @@ from agentrun.contract.tool import IdempotencyScope, OnDuplicate, SideEffect
 from agentrun.ledger.port import (
     AdmissionVerdict,
     AnswerVerdict,
+    Claim,
     ClaimVerdict,
     CommitVerdict,
     OpenRun,
     RecordStatus,
     RefusalKind,
+    RestoredNode,
+    RestoredRecord,
     SlotLimit,
     WithdrawVerdict,
 )
@@ -116,6 +120,148 @@ async def test_a_run_that_the_ledger_never_knew_is_wound_up(bench: LedgerBench) 
     assert await bench.ledger.find_open_runs(NAMESPACE) == []
     answer = await bench.ledger.admit_run(build_registration("b", ""))
     assert answer.verdict is AdmissionVerdict.ADMITTED
+
+
+def build_restored(node_uid: str = "n", **more: Any) -> RestoredNode:
+    fields: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "run_uid": "run-1",
+        "node_uid": node_uid,
+        "path": node_uid,
+        "owner": f"{NAMESPACE}/run-1/{node_uid}",
+        "seq": 3,
+        "attempt": 2,
+        "tool": "act",
+        "in_flight": False,
+        "settled": Amount(micros=70, tokens=8, model_calls=1),
+        "record": None,
+    }
+    return RestoredNode(**{**fields, **more})
+
+
+def build_restored_record(status: RecordStatus, **more: Any) -> RestoredRecord:
+    order = build_order()
+    fields: dict[str, Any] = {
+        "key": order.record.key,
+        "status": status,
+        "params_digest": order.params_digest,
+        "side_effect": SideEffect.ONCE,
+        "scope": IdempotencyScope.SESSION,
+        "window_ms": 5_000,
+    }
+    return RestoredRecord(**{**fields, **more})
+
+
+async def test_a_closed_gate_refuses_orders_and_claims_until_it_is_opened(bench: LedgerBench) -> None:
+    await bench.begin()
+    delivery = await bench.send(build_order("a", key="a"))
+    assert (await bench.ledger.look()).is_sound
+    await bench.ledger.close_gate()
+    assert not (await bench.ledger.look()).is_sound
+    assert (await bench.ledger.dispatch(build_order("b"), (), None)).refusal is RefusalKind.LEDGER_CLOSED
+    assert (await bench.gate(delivery))[0].verdict is ClaimVerdict.LEDGER_CLOSED
+    await bench.ledger.open_gate()
+    assert (await bench.ledger.look()).is_sound
+    assert (await bench.gate(delivery))[0].verdict is ClaimVerdict.EXECUTE
+
+
+async def test_what_a_node_cost_is_put_back_once_and_only_where_nothing_is_known(bench: LedgerBench) -> None:
+    await bench.begin()
+    for _ in range(2):
+        await bench.ledger.restore_node(build_restored())
+    counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
+    assert counters.settled == counters.nodes["n"] == Amount(micros=70, tokens=8, model_calls=1)
+    await bench.execute(build_order("known", key="known"), done(micros=5))
+    await bench.ledger.restore_node(build_restored("known", settled=Amount(micros=5)))
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 75
+
+
+@pytest.mark.parametrize(
+    "in_flight, rebuilt_first, want",
+    [
+        pytest.param(True, True, 75, id="in flight, committed after the rebuild"),
+        pytest.param(True, False, 75, id="in flight, committed before the rebuild"),
+        pytest.param(False, True, 70, id="ended, committed again after the rebuild"),
+        pytest.param(False, False, 70, id="ended, committed again before the rebuild"),
+    ],
+)
+async def test_a_late_commit_after_a_loss_is_booked_once(
+    bench: LedgerBench, in_flight: bool, rebuilt_first: bool, want: int
+) -> None:
+    await bench.ledger.open([NAMESPACE])
+    order = build_order("n", seq=3, attempt=2)
+    claim = Claim(order, "token-before-the-loss", "", "")
+
+    async def rebuild() -> None:
+        await bench.ledger.admit_run(build_registration())
+        await bench.ledger.restore_node(build_restored(in_flight=in_flight))
+
+    if rebuilt_first:
+        await rebuild()
+    assert await bench.ledger.commit(claim, done(micros=5)) is CommitVerdict.FENCED
+    if not rebuilt_first:
+        await rebuild()
+    await rebuild()
+    counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
+    assert counters.settled.micros == counters.nodes["n"].micros == want
+
+
+async def test_a_restored_node_counts_its_orders_on(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.ledger.restore_node(build_restored())
+    assert (await bench.ledger.dispatch(build_order("n", seq=1), (), None)).refusal is RefusalKind.STALE_SEQ
+    assert (await bench.ledger.dispatch(build_order("n", seq=4), (), None)).refusal is None
+
+
+async def test_an_order_that_was_out_when_the_ledger_was_lost_is_neither_standing_nor_withdrawn(
+    bench: LedgerBench,
+) -> None:
+    await bench.begin()
+    await bench.ledger.restore_node(build_restored(in_flight=True))
+    assert await bench.ledger.withdraw(NAMESPACE, "run-1", "n", 3) is WithdrawVerdict.LOST
+    state = await bench.ledger.find_node(NAMESPACE, "n")
+    assert (state.seq, state.queued, state.claimed) == (3, False, False)
+    assert await bench.ledger.fence_attempt(NAMESPACE, "n", 3)
+
+
+async def test_a_restored_result_is_replayed_within_its_window(bench: LedgerBench) -> None:
+    await bench.begin()
+    record = build_restored_record(RecordStatus.SUCCESS, outcome=done(7))
+    await bench.ledger.restore_node(build_restored(record=record))
+    answer, _ = await bench.gate(await bench.send(build_order("b")))
+    assert (answer.verdict, answer.report_kind) == (ClaimVerdict.REPORTED, "Replayed")
+    await bench.pass_time(5_001)
+    assert (await bench.gate(await bench.send(build_order("c"))))[0].verdict is ClaimVerdict.EXECUTE
+
+
+async def test_a_restored_open_outcome_is_never_executed_again(bench: LedgerBench) -> None:
+    await bench.begin()
+    record = build_restored_record(RecordStatus.UNKNOWN)
+    await bench.ledger.restore_node(build_restored(in_flight=True, record=record))
+    busy, _ = await bench.gate(await bench.send(build_order("other")))
+    assert busy.report_kind == "Busy"
+    own, _ = await bench.gate(await bench.send(build_order("n", seq=4)))
+    assert own.report_kind == "Recover"
+
+
+async def test_a_restored_question_keeps_its_version_and_holds_others_back(bench: LedgerBench) -> None:
+    await bench.begin()
+    record = build_restored_record(RecordStatus.UNKNOWN, version=6, in_inbox=True)
+    await bench.ledger.restore_node(build_restored(record=record))
+    await bench.pass_time(3600_000)
+    busy, _ = await bench.gate(await bench.send(build_order("other")))
+    assert busy.report_kind == "Busy"
+    verdict = await bench.ledger.answer_record(NAMESPACE, record.key, 6, Effect.NOT_EXECUTED, None, False)
+    assert verdict is AnswerVerdict.APPLIED
+
+
+async def test_a_record_that_is_known_is_never_put_back_over(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a"), done(1))
+    await bench.ledger.restore_node(build_restored(record=build_restored_record(RecordStatus.UNKNOWN)))
+    record = await bench.ledger.find_record(NAMESPACE, build_order().record.key)
+    assert record is not None
+    assert record.status is RecordStatus.SUCCESS
 
 
 async def test_an_epoch_never_goes_backward(bench: LedgerBench) -> None:

@@ -78,7 +78,9 @@ class NodeEffects:
                 else:
                     self._look_again(run, node)
             case GiveUpRecovery(then):
-                if await self._services.ledger.abandon_recovery(run.namespace, node.uid, node.status.seq):
+                abandoned = await self._services.ledger.abandon_recovery(run.namespace, node.uid, node.status.seq)
+                # One that was turned away at the gate has ended, and said so: no other report is on its way.
+                if abandoned or not node.status.recovering:
                     self.move(run, node, then)
                 else:
                     self._look_again(run, node)

@@ -262,16 +262,23 @@ class MemoryLedger:
         state, run = space.node(node.node_uid), space.runs.get(node.run_uid)
         if not state.seq:
             state.seq, state.attempt, state.state = node.seq, node.attempt, "lost" if node.in_flight else "ended"
+            state.run = node.run_uid
             if run is not None:
                 run.nodes[node.node_uid] = None
-        if not state.restored and not state.costs:
             for unit in UNITS:
-                state.settled[unit] += getattr(node.settled, unit)
+                known = getattr(node.settled, unit)
+                if not node.in_flight:
+                    # A late commit of an attempt whose end is on record has booked it a second time.
+                    booked = state.settled[unit] - state.unbooked[unit]
+                    state.settled[unit] = state.unbooked[unit] = 0
+                    if run is not None:
+                        run.settled[unit] -= booked
+                state.settled[unit] += known
                 if run is not None:
-                    run.settled[unit] += getattr(node.settled, unit)
+                    run.settled[unit] += known + state.unbooked[unit]
+                state.unbooked[unit] = 0
             if not node.in_flight:
                 state.costs[node.attempt] = (Amount(), False)
-        state.restored = True
         if node.record is not None and node.record.key not in space.records:
             self._restore_record(space, node, node.record)
 

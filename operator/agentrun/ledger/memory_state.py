@@ -91,13 +91,15 @@ class NodeState:
     evidence: AttemptOutcome | None = None
     evidence_attempt: int = 0
     report: Report | None = None
-    restored: bool = False
-    """Its cost was put back after a loss, or was known then."""
+    run: str = ""
+    """The run it belongs to, where its order is not known any more."""
+    unbooked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
+    """What a late commit has cost while the run was not known: booked there when it is restored."""
 
     @property
     def run_uid(self) -> str:
         """The run it belongs to."""
-        return self.order.run_uid if self.order else ""
+        return self.order.run_uid if self.order else self.run
 
 
 @dataclass(slots=True)
@@ -388,6 +390,8 @@ class NamespaceState:
                 node.settled[unit] += change
                 if run is not None:
                     run.settled[unit] += change
+                else:
+                    node.unbooked[unit] += change
             node.costs[attempt] = (usage, estimated)
         if node.hold_attempt == attempt:
             self.give_back(node)

@@ -4,7 +4,7 @@
 -- arg: node, run, path, owner, seq, attempt, tool, state ('lost' when its order was out, else 'ended'),
 --      settled {micros, tokens, calls}, record, status, digest, side, scope, window (ms), version, inbox (1 or 0)
 -- ARGV[3] the record's outcome, JSON, or ''
--- Returns 1. Each of the three is set only if absent, so that a rebuild may be interrupted and repeated, and may run
+-- Returns 1. Node and record are set only if absent, so that a rebuild may be interrupted and repeated, and may run
 -- over a ledger that has lost nothing.
 -- Cost: O(1)
 local now = clock.now_ms()
@@ -13,8 +13,6 @@ if not node.seq then
   write_hash(KEYS[1], node, {run = arg.run, path = arg.path, owner = arg.owner, seq = arg.seq, attempt = arg.attempt,
     tool = arg.tool, state = arg.state})
   redis.call('SADD', KEYS[3], arg.node)
-end
-if redis.call('HSETNX', KEYS[1], 'restored_cost', '1') == 1 and not node.settled_micros then
   money.restore(node, arg.settled, arg.state == 'ended')
 end
 if KEYS[4] and not read_hash(KEYS[4]) then

@@ -68,14 +68,24 @@ function money.hold(node, hold)
   write_hash(key('node', node.uid), node, changes)
 end
 
--- Book what a node is known to have cost; with `final` a late commit of its last attempt adds nothing.
+-- Book what a node is known to have cost beside what late commits have booked since the loss. With `final` the end of
+-- its last attempt is on record: a late commit of it has booked that a second time, or would.
 function money.restore(node, settled, final)
   local name, run = key('node', node.uid), key('run', node.run)
   local run_known = redis.call('EXISTS', run) == 1
   for _, unit in ipairs(UNITS) do
+    local late, unbooked = node['settled_' .. unit] or '0', node['unbooked_' .. unit] or '0'
+    if final then
+      add(name, 'settled_' .. unit, negated(late))
+    end
     add(name, 'settled_' .. unit, settled[unit])
+    redis.call('HDEL', name, 'unbooked_' .. unit)
     if run_known then
       add(run, 'settled_' .. unit, settled[unit])
+      add(run, 'settled_' .. unit, unbooked)
+      if final then
+        add(run, 'settled_' .. unit, negated(late))
+      end
     end
   end
   if final then
@@ -118,6 +128,8 @@ function money.settle(node, attempt, usage, estimated, only_replace)
         add(name, 'settled_' .. unit, amount)
         if run_known then
           add(run, 'settled_' .. unit, amount)
+        else
+          add(name, 'unbooked_' .. unit, amount) -- until the run is restored
         end
       end
     end
