@@ -71,6 +71,10 @@ class ControlPlane:
         process.kill()
         process.wait()
 
+    def signal_part(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to one part: SIGSTOP has it stand still, as a long pause of its machine would."""
+        self._processes[name].send_signal(number)
+
     def wait_until_ready(self) -> None:
         """Wait until the API server answers again. Raises :class:`ControlPlaneStartError`."""
         self._wait_until_ready()
@@ -147,6 +151,8 @@ class ControlPlane:
                     "--use-service-account-credentials",
                     "--root-ca-file=certificates/apiserver.crt",
                     "--secure-port=0",
+                    # There is one of it; one that gives up its lead while the API server is away would end.
+                    "--leader-elect=false",
                     *(["--port=0"] if "--port int" in said else []),
                 ]
 
