@@ -328,3 +328,36 @@ def test_a_scheduler_killed_at_any_step_changes_neither_outcome_nor_effects(part
         except BaseException as error:
             error.add_note(f"killed {'after' if after else 'before'} step {step}")
             raise
+
+
+def test_a_decision_counts_though_the_watch_shows_it_before_its_run() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, type: Approval, approval: {message: ok?}}]")
+        await world.until(lambda: world.open_question("a") is not None)
+        await world.kill_scheduler()
+        world.decide("a", Decision(verdict=Verdict.APPROVE))
+        # Each kind has a watch of its own, and nobody says which of them tells first.
+        objects = world.cluster._objects
+        world.cluster._objects = dict(reversed(objects.items()))
+        world.start_scheduler()
+        assert (await world.ended(within=60)).phase == "Succeeded"
+
+    in_world(test, ACT)
+
+
+def test_a_fan_out_that_is_expanded_again_lets_the_next_instance_begin_for_each_that_had_ended() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        items = "fanOut: {items: [1, 2, 3], maxParallel: 1, node: {tool: act, params: {n: '${item}'}}}"
+        world.apply_run(f"nodes: [{{name: f, type: FanOut, {items}}}]")
+        # An end is stored at once, that the fan-out is expanded a second later.
+        await world.until(lambda: "f.0" in world.nodes() and world.nodes()["f.0"].phase == "Succeeded")
+        assert world.nodes()["f"].phase == "Pending"
+        await world.kill_scheduler()
+        world.start_scheduler()
+        assert (await world.ended(within=600)).phase == "Succeeded"
+
+    in_world(test, ACT, "tools: {act: [{result: 1, delay: 100ms}, {result: 2, delay: 5s}, {result: 3}]}")

@@ -137,6 +137,7 @@ class Scheduler:
         self._names: dict[tuple[str, str], KnownRun] = {}
         self._ended: dict[RunKey, EndedRun] = {}
         self._orphans: dict[RunKey, list[tuple[datetime, ReportArrived]]] = {}
+        self._early_approvals: dict[RunKey, dict[str, AgentApproval]] = {}
         self._dispatcher = Dispatcher(self._settings, self._grant)
         self._services = EngineServices(
             cluster=self._cluster,
@@ -328,6 +329,7 @@ class Scheduler:
         if known is None:
             # What ended long ago and asks nobody anything needs no memory.
             status = seen.status
+            early = self._early_approvals.pop(key, {})
             if status is not None and status.phase in TERMINAL_RUN_PHASES and not status.inbox:
                 self._note_known(seen, status.root_uid, ended=True)
                 self._note_ended(seen)
@@ -338,6 +340,7 @@ class Scheduler:
             self._note_known(seen, known.status.root_uid, ended=False)
             for _, report in self._orphans.pop(key, ()):
                 known.inputs.append(report)
+            known.inputs.extend(ApprovalSeen(approval) for approval in early.values())
         elif seen.metadata.resource_version == known.run.metadata.resource_version:
             return
         self._queues.post(key, RunSeen(seen))
@@ -349,6 +352,7 @@ class Scheduler:
     def lose_run(self, key: RunKey) -> None:
         """Note that a run does not exist any more."""
         self._ended.pop(key, None)
+        self._early_approvals.pop(key, None)
         if self._queues.find(key) is not None:
             self._queues.post(key, RunGone())
 
@@ -372,6 +376,7 @@ class Scheduler:
         key = _run_of(seen)
         run = self._queues.find(key)
         if run is None:
+            self._keep_early_approval(key, seen, gone=gone)
             return
         if gone:
             self._queues.post(key, ApprovalGone(seen))
@@ -379,6 +384,15 @@ class Scheduler:
         known = run.approvals.get(seen.metadata.name)
         if known is None or known.metadata.resource_version != seen.metadata.resource_version:
             self._queues.post(key, ApprovalSeen(seen))
+
+    def _keep_early_approval(self, key: RunKey, seen: AgentApproval, *, gone: bool) -> None:
+        """Keep what the watch of approvals tells before the watch of runs: it holds a decision perhaps."""
+        early = self._early_approvals.setdefault(key, {})
+        early.pop(seen.metadata.name, None)
+        if not gone and key not in self._ended:
+            early[seen.metadata.name] = seen
+        if not early:
+            del self._early_approvals[key]
 
     # --- what workers report
 
