@@ -101,7 +101,7 @@ def _tell_parent(run: RunMemory, node: NodeMemory, parent: NodeMemory, index: in
     parent.children_counter = parent.children_counter.after(_instance_end(run, parent, index))
     run.touch(parent.path)
     # The next instance in item order may begin.
-    if parent.released < parent.status.children:
+    if parent.released < len(parent.instances):
         parent.released += 1
         for path in parent.children:
             if run.nodes[path].spec.index == parent.released - 1:
