@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,12 +14,12 @@ from agentrun.contract.approval import AgentApproval, Decision
 from agentrun.contract.node import AgentNode, AgentNodeStatus
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRunStatus
 from agentrun.contract.tool import ToolType
-from agentrun.engine.cluster_port import Cluster, GoneError
+from agentrun.engine.cluster_port import Cluster, ClusterUnavailableError, GoneError
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.session_port import SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.memory_ledger import MemoryLedger
-from agentrun.ledger.port import SchedulerLedger, WorkerIdentity
+from agentrun.ledger.port import LedgerUnavailableError, SchedulerLedger, WorkerIdentity
 from agentrun.local.chance import SeededEntropy, uid_from
 from agentrun.local.memory_cluster import MemoryCluster
 from agentrun.local.script_executor import CallCounts, ScriptExecutor
@@ -40,11 +41,19 @@ class Mortality:
     after: bool = True
     steps: int = 0
     dead: bool = False
+    weather: random.Random | None = None
+    """Decides which steps fail for a cause that passes by itself; None: none does."""
+    bad: float = 0.03
+    """How many of the steps fail in bad weather; half of those were carried out all the same."""
 
-    async def step(self, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def step(self, work: Callable[[], Awaitable[Any]], failure: Exception) -> Any:
         """Do one step, unless death comes first; the dead do nothing more."""
         self._refuse_if_dead()
         self.steps += 1
+        if self.weather is not None and self.weather.random() < self.bad:
+            if self.weather.random() < 0.5:
+                await work()
+            raise failure
         if self.dies_at == self.steps:
             if self.after:
                 await work()
@@ -60,15 +69,16 @@ class Mortality:
             raise asyncio.CancelledError
 
 
-def mortal(target: _Target, mortality: Mortality) -> _Target:
-    """Return the target as a mortal scheduler reaches it."""
-    return cast(_Target, _Mortal(target, mortality))
+def mortal(target: _Target, mortality: Mortality, failure: Exception) -> _Target:
+    """Return the target as a mortal scheduler reaches it; ``failure``: how it says that it cannot be reached."""
+    return cast(_Target, _Mortal(target, mortality, failure))
 
 
 class _Mortal:
-    def __init__(self, target: Any, mortality: Mortality) -> None:
+    def __init__(self, target: Any, mortality: Mortality, failure: Exception) -> None:
         self._target = target
         self._mortality = mortality
+        self._failure = failure
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, name)
@@ -76,7 +86,7 @@ class _Mortal:
             return found
 
         async def step(*arguments: Any, **named: Any) -> Any:
-            return await self._mortality.step(lambda: found(*arguments, **named))
+            return await self._mortality.step(lambda: found(*arguments, **named), self._failure)
 
         return step
 
@@ -108,8 +118,8 @@ class World:
         self.mortality = mortality or Mortality()
         self.ledger.forget_reader("scheduler")
         self.scheduler = Scheduler(
-            cluster=mortal(cast(Cluster, self.cluster), self.mortality),
-            ledger=mortal(cast(SchedulerLedger, self.ledger), self.mortality),
+            cluster=mortal(cast(Cluster, self.cluster), self.mortality, ClusterUnavailableError("bad weather")),
+            ledger=mortal(cast(SchedulerLedger, self.ledger), self.mortality, LedgerUnavailableError("bad weather")),
             clock=self.clock,
             entropy=self.entropy,
             validator=SchemaValidator(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import structlog
@@ -10,7 +11,7 @@ from agentrun.contract.defaults import RUN_SPEC_MAX_BYTES
 from agentrun.contract.exact_json import canonical_json, json_digest
 from agentrun.contract.failures import Reason
 from agentrun.contract.model_base import cut_text
-from agentrun.contract.node import AgentNode, NodePhase
+from agentrun.contract.node import TERMINAL_NODE_PHASES, AgentNode, NodePhase
 from agentrun.contract.run import (
     TERMINAL_RUN_PHASES,
     NodeType,
@@ -30,7 +31,7 @@ from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import SessionHolder
 from agentrun.engine.status_writer import StatusWriter
 from agentrun.engine.tree_builder import build_top_nodes, node_from_object, place_instances, tool_names
-from agentrun.ledger.port import Admission, AdmissionVerdict, RunRegistration
+from agentrun.ledger.port import Admission, AdmissionVerdict, NodeLedgerState, RunRegistration
 
 _log = structlog.get_logger("agentrun.engine")
 
@@ -136,25 +137,29 @@ class RunBirth:
         self._pin_tools(run)
         for pinned in list(run.tools.values()):
             await self._services.ledger.put_tool(run.namespace, pinned.ref.digest, pinned.spec.to_wire())
-        run.loaded = True
         if run.status.phase in TERMINAL_RUN_PHASES:
-            run.admitted = True
-            run.closed = True
+            run.loaded = run.admitted = run.closed = True
             self._take_in(run, found, now)
             return
+        # Stored already, unless the turn that admitted it failed there.
+        await self._writer.write_run(run)
         holder = await self._sessions.take(run)
         if holder is not None:
             # Nothing is sent while it lasts: the keeper goes on asking for it.
             _log.warning("session_lost", run=run.name, namespace=run.namespace, holder=holder.name)
             run.session_renewed_at = run.status.admitted_at
         await self.register(run)
+        states = await self._find_states(run, found)
         await self._plant(run, now, found)
-        await self._sync_with_ledger(run)
+        for node in run.nodes.values():
+            if node.uid in states:
+                self._effects.sync_with_ledger(run, node, states[node.uid])
 
     async def _plant(self, run: RunMemory, now: datetime, found: list[AgentNode] | None = None) -> None:
-        """Have every node of the run's own list in the cluster and in memory."""
-        run.loaded = True
-        run.admitted = True
+        """Have every node of the run's own list in the cluster and in memory.
+
+        What may fail comes first: until all of it went well the run is not loaded, and is begun again.
+        """
         known = {node.spec.path: node for node in found or ()}
         nodes = build_top_nodes(run, now)
         for node in nodes:
@@ -163,19 +168,24 @@ class RunBirth:
                 node.stored = existing
                 if existing.status is not None:
                     node.status = existing.status
+        ending = None
         try:
             await self._effects.create_objects(run, nodes)
         except ForeignObjectError as error:
-            run.ending = Ending(RunPhase.FAILED, Reason.INVALID_SPEC, str(error), cancels_running=True)
+            ending = Ending(RunPhase.FAILED, Reason.INVALID_SPEC, str(error), cancels_running=True)
             nodes = [node for node in nodes if node.stored is not None]
+        finished: dict[str, AgentNode] = {}
+        if not known and (run.run.spec.retry_of or run.status.root_uid):
+            finished = await self._find_finished(run)
+        run.loaded = run.admitted = True
+        run.ending = ending or run.ending
         for node in nodes:
             run.add(node)
             run.touch(node.path)
         self._take_in_children(run, list(known.values()), now)
         for node in list(run.nodes.values()):
             self._effects.take_up(run, node, now)
-        if not known and (run.run.spec.retry_of or run.status.root_uid):
-            await self._adopt_finished(run, now)
+        self._adopt_finished(run, finished)
 
     def _take_in(self, run: RunMemory, found: list[AgentNode], now: datetime) -> None:
         tops = [node for node in found if node.spec.parent is None]
@@ -197,15 +207,16 @@ class RunBirth:
             count = 1 + max(node.spec.index or 0 for node in members)
             place_instances(run, parent, count, [node_from_object(run, member, now) for member in members])
 
-    async def _sync_with_ledger(self, run: RunMemory) -> None:
-        open_tasks = [
-            node
-            for node in run.nodes.values()
-            if node.spec.node.type is NodeType.TASK and not node.ended and node.status.phase is not NodePhase.PENDING
-        ]
-        for node in open_tasks:
-            state = await self._services.ledger.find_node(run.namespace, node.uid)
-            self._effects.sync_with_ledger(run, node, state)
+    async def _find_states(self, run: RunMemory, found: list[AgentNode]) -> dict[str, NodeLedgerState]:
+        """Ask the ledger about every task that may have an order out."""
+        return {
+            node.metadata.uid: await self._services.ledger.find_node(run.namespace, node.metadata.uid)
+            for node in found
+            if node.spec.node.type is NodeType.TASK
+            and node.status is not None
+            and node.status.phase not in TERMINAL_NODE_PHASES
+            and node.status.phase is not NodePhase.PENDING
+        }
 
     def _find_refusal(self, run: RunMemory) -> tuple[RunPhase, str, str] | None:
         services, spec = self._services, run.run.spec
@@ -256,15 +267,18 @@ class RunBirth:
         name = run.run.spec.retry_of
         return self._services.find_run(run.namespace, name) if name is not None else None
 
-    async def _adopt_finished(self, run: RunMemory, now: datetime) -> None:
-        """Take over what succeeded in the run that this one continues, where the node is the same."""
+    async def _find_finished(self, run: RunMemory) -> dict[str, AgentNode]:
+        """Return by path what succeeded in the run that this one continues."""
         known = self._find_origin(run)
         origin = known.uid if known else run.status.root_uid
-        finished = {
+        return {
             node.spec.path: node
             for node in await self._services.cluster.list_nodes(run.namespace, origin)
             if node.status is not None and node.status.phase is NodePhase.SUCCEEDED
         }
+
+    def _adopt_finished(self, run: RunMemory, finished: Mapping[str, AgentNode]) -> None:
+        """Take over what succeeded before, where the node is the same."""
         for node in list(run.nodes.values()):
             old = finished.get(node.path)
             if old is None or old.status is None or node.status.phase is not NodePhase.PENDING:
