@@ -776,3 +776,14 @@ async def test_a_pool_announces_the_slots_of_its_live_workers(bench: LedgerBench
     assert await bench.ledger.find_pool_slots(NAMESPACE, "shared") == 0
     await bench.ledger.keep_alive(build_worker("a", slots=3))
     assert await bench.ledger.find_pool_slots(NAMESPACE, "shared") == 3
+
+
+async def test_an_order_whose_seq_a_recovery_took_is_withdrawn_without_touching_that(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order("n"))
+    assert await bench.ledger.fence_attempt(NAMESPACE, "n", 1)
+    recovery = as_recovery(claim.order, seq=2)
+    assert (await bench.ledger.dispatch(recovery, (), None)).refusal is None
+    assert (await bench.ledger.find_node(NAMESPACE, "n")).recovers
+    assert await bench.ledger.withdraw(NAMESPACE, "run-1", "n", 2) is WithdrawVerdict.WITHDRAWN
+    assert (await bench.ledger.find_node(NAMESPACE, "n")).queued

@@ -183,6 +183,10 @@ class RunTurn:
             node.sight = OrderSight.GONE
         if state.seq != node.status.seq:
             return
+        if state.recovers and node.status.phase is NodePhase.QUEUED:
+            # Written ahead as well, and refused: a recovery whose dispatch nobody heard of has this seq.
+            node.sight = OrderSight.GONE
+            return
         if state.last_report is not None:
             facts = self._facts(run, node)
             for step in read_report(facts, state.last_report):

@@ -391,6 +391,9 @@ class MemoryLedger:
             # Its dispatch may still be under way: it shall find its seq taken.
             node.seq, node.state, node.request = seq, "withdrawn", ""
             return WithdrawVerdict.WITHDRAWN
+        if node.kind is OrderKind.RECOVER:
+            # A recovery that nobody has heard of took the seq: this order was never taken, nor will be.
+            return WithdrawVerdict.WITHDRAWN
         if node.state == "claimed":
             return WithdrawVerdict.CLAIMED
         if node.state == "ended":
@@ -546,6 +549,7 @@ class MemoryLedger:
             claim_silent_ms=silent,
             worker=node.worker if node.state == "claimed" else "",
             last_report=node.report,
+            recovers=node.seq > 0 and node.kind is OrderKind.RECOVER,
         )
 
     async def find_counters(self, namespace: str, run_uid: str) -> RunCounters:

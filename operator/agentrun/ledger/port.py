@@ -163,6 +163,8 @@ class NodeLedgerState:
     worker: str = ""
     last_report: Report | None = None
     """The last report made about the current seq."""
+    recovers: bool = False
+    """The order of the current seq is a recovery."""
 
 
 # --- records -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from agentrun.contract.exact_json import JsonObject, JsonValue, json_digest
 from agentrun.contract.failures import Effect
 from agentrun.contract.ledger_keys import FORMAT_VERSION, INSTALL_NAMESPACE, SCHEDULER_GROUP
-from agentrun.contract.orders import Amount, AttemptOutcome, Order, Report
+from agentrun.contract.orders import Amount, AttemptOutcome, Order, OrderKind, Report
 from agentrun.contract.run import Priority
 from agentrun.ledger.port import (
     Admission,
@@ -392,7 +392,7 @@ class RedisSchedulerSide:
 
     async def find_node(self, namespace: str, node_uid: str) -> NodeLedgerState:
         """Return what the ledger knows about a node (zeros when nothing)."""
-        seq, attempt, state, silent, worker, report = await self._on_node("find_node", namespace, node_uid, {})
+        seq, attempt, state, silent, worker, report, kind = await self._on_node("find_node", namespace, node_uid, {})
         return NodeLedgerState(
             seq=int(seq),
             attempt=int(attempt),
@@ -401,6 +401,7 @@ class RedisSchedulerSide:
             claim_silent_ms=int(silent),
             worker=worker,
             last_report=decode_report(report) if report else None,
+            recovers=kind == OrderKind.RECOVER,
         )
 
     async def find_counters(self, namespace: str, run_uid: str) -> RunCounters:

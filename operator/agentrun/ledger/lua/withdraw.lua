@@ -19,6 +19,9 @@ if current < seq then
   redis.call('HSET', KEYS[1], 'seq', arg.seq, 'state', 'withdrawn', 'request', '', 'epoch', node.epoch or '0')
   return 'Withdrawn'
 end
+if node.kind == 'Recover' then
+  return 'Withdrawn' -- a recovery that nobody has heard of took the seq: this order was never taken, nor will be
+end
 if node.state == 'claimed' then
   return 'Claimed'
 end
