@@ -13,6 +13,9 @@ SOURCES := operator worker_image tests
 # Worker processes of the test suite, and further arguments for pytest: make test ARGS='-k queue'
 JOBS ?= 2
 ARGS ?=
+# Rounds of chaos, and the seed of the first: make chaos ROUNDS=200
+ROUNDS ?=
+SEED ?=
 
 .PHONY: help
 help: ## Show this list
@@ -51,6 +54,11 @@ test: setup ## Run all tests; ARGS='-k queue' picks, JOBS=4 widens
 test-cluster: setup ## Run the tests on a real API server: KUBECONFIG's, else one of our own (built once per machine)
 	@assets="$$(tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" \
 	  $(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/cluster $(ARGS)
+
+.PHONY: chaos
+chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200; SEED=4711 again; ARGS=--help
+	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests \
+	  $(PY) -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: unit
 unit: setup ## Run the tests that need seconds and no API server

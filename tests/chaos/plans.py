@@ -87,7 +87,7 @@ class RoundPlan:
 def build_plan(seed: int, *, empty_ledger: bool = False) -> RoundPlan:
     """Return the round of a seed; the same seed gives the same round."""
     chance = random.Random(seed)
-    shared = chance.random() < 0.15
+    shared = chance.random() < 0.06
     runs = []
     for number in range(chance.choices((1, 2, 3), (5, 3, 2))[0]):
         session = "shared" if shared else chance.choice((None, f"session-{number}"))

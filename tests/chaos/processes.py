@@ -169,6 +169,7 @@ class Site:
             settings = {
                 "AGENTRUN_OPERATOR_LEASE_NAMESPACE": self.namespace,
                 "AGENTRUN_OPERATOR_LEASE_DURATION": "4s",
+                "AGENTRUN_OPERATOR_SWEEP_EVERY": "6s",
                 "AGENTRUN_OPERATOR_IDENTITY": self._name_of(name),
             }
             return self._launch(name, ["operator", "operator", *arguments, *self._common], settings)
