@@ -350,11 +350,15 @@ class NodeEffects:
         now = self._services.now()
         children = build_instances(run, node, items, now)
         await self.create_objects(run, children)
+        # On record before any instance begins: who takes the run up after a crash looks for instances of this alone.
+        await self._writer.write_ahead(run, node, apply_move(node.status, then, now, run.pause_total(now))[0])
         place_instances(run, node, len(items), children)
         # Some may have been created, and have ended, before a crash: their ends count.
         for child in children:
             self.take_up(run, child, now)
         self.move(run, node, then)
+        if node.stored is not None and node.stored.status == node.status:
+            node.stored = node.stored.model_copy(update={"status": node.status})
 
     def take_up(self, run: RunMemory, node: NodeMemory, now: datetime) -> None:
         """Tell the counters around a node how it ended, as if just now; hold its slots; know its question."""

@@ -54,6 +54,11 @@ class StatusWriter:
         """Write one node's status whatever its state (write-ahead)."""
         await self._store(run, node)
 
+    async def write_ahead(self, run: RunMemory, node: NodeMemory, status: AgentNodeStatus) -> None:
+        """Write a status that the node is about to be given in memory."""
+        if not run.deleted:
+            await self._store(run, node, status)
+
     async def write_run(self, run: RunMemory) -> None:
         """Write the run's status if the cluster has an older one."""
         if run.deleted or run.stored_status is run.status:
@@ -98,10 +103,10 @@ class StatusWriter:
         node.report_ids = []
         run.unwritten.pop(node.path, None)
 
-    async def _store(self, run: RunMemory, node: NodeMemory) -> None:
+    async def _store(self, run: RunMemory, node: NodeMemory, ahead: AgentNodeStatus | None = None) -> None:
         if node.stored is None:
             raise RuntimeError(f"node {node.path} is written before it was created")
-        status = node.status
+        status = ahead or node.status
         try:
             stored = await self._services.cluster.replace_status(node.stored.model_copy(update={"status": status}))
         except ConflictError:
