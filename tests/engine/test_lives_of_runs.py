@@ -353,11 +353,30 @@ def test_a_fan_out_that_is_expanded_again_lets_the_next_instance_begin_for_each_
         world.start_worker()
         items = "fanOut: {items: [1, 2, 3], maxParallel: 1, node: {tool: act, params: {n: '${item}'}}}"
         world.apply_run(f"nodes: [{{name: f, type: FanOut, {items}}}]")
-        # An end is stored at once, that the fan-out is expanded a second later.
         await world.until(lambda: "f.0" in world.nodes() and world.nodes()["f.0"].phase == "Succeeded")
-        assert world.nodes()["f"].phase == "Pending"
+        assert world.nodes()["f"].phase == "Expanded"
         await world.kill_scheduler()
         world.start_scheduler()
         assert (await world.ended(within=600)).phase == "Succeeded"
 
     in_world(test, ACT, "tools: {act: [{result: 1, delay: 100ms}, {result: 2, delay: 5s}, {result: 3}]}")
+
+
+def test_a_call_that_was_sent_and_not_written_down_is_known_again() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        node = "node: {tool: read, params: {n: '${item}'}}"
+        world.apply_run(f"nodes: [{{name: f, type: FanOut, fanOut: {{items: [1], {node}}}}}]")
+        await world.until(lambda: world.counts.calls["read"] == 1)
+        await world.kill_scheduler()
+        assert world.nodes()["f.0"].call is None
+        await asyncio.sleep(5)
+        world.start_scheduler()
+        assert (await world.ended(within=60)).phase == "Succeeded"
+        read = world.nodes()["f.0"]
+        assert read.call is not None
+        assert (read.attempt, read.call.params) == (1, {"n": 1})
+        assert world.counts.calls["read"] == 1
+
+    in_world(test, "read: {sideEffect: None, timeout: 20s}", "tools: {read: [{result: 1, delay: 100ms}]}")

@@ -56,6 +56,8 @@ _CONFLICT_PAUSE = timedelta(milliseconds=100)
 _STEPS_PER_NODE = 64
 """A node that is decided about more often than this within one turn is going in circles: a bug, reported loudly."""
 
+_CLAIMED = frozenset({NodePhase.RUNNING, NodePhase.TIMED_OUT})
+_CALLING = _CLAIMED | {NodePhase.QUEUED}
 _CUT_OFF = frozenset({NodePhase.CANCELLED, NodePhase.FAILED, NodePhase.DEAD})
 
 
@@ -153,6 +155,8 @@ class RunTurn:
         if node is None or run.closed:
             run.spare_report_ids.append(report_id)
             return
+        if report.seq > node.status.seq:
+            self._know_call(run, node)
         facts = self._facts(run, node)
         changed = False
         for step in read_report(facts, report):
@@ -262,6 +266,8 @@ class RunTurn:
     async def _step(self, run: RunMemory, node: NodeMemory) -> None:
         if node.status.phase in TERMINAL_NODE_PHASES:
             return
+        if node.status.phase in _CALLING:
+            self._know_call(run, node)
         facts = self._facts(run, node)
         if node.status.phase is NodePhase.READY and node.spec.node.type is NodeType.TASK and node.call is None:
             node.call = self._call(run, node, facts)
@@ -282,6 +288,14 @@ class RunTurn:
         now = services.now()
         return gather_node(run, node, gather_run(run, now), services.judge, services.entropy.fraction())
 
+    def _know_call(self, run: RunMemory, node: NodeMemory) -> None:
+        """Build the call of an order that a former scheduler sent and did not write down: it is the very same."""
+        if node.status.call is not None or node.spec.node.type is not NodeType.TASK:
+            return
+        call = self._call(run, node, self._facts(run, node))
+        if isinstance(call, CallStatus):
+            run.set_status(node, node.status.model_copy(update={"call": call}))
+
     def _call(self, run: RunMemory, node: NodeMemory, facts: NodeFacts) -> CallStatus | CallRefused:
         # The call stands once it was decided; retries make the very same one.
         if node.status.call is not None:
@@ -294,7 +308,7 @@ class RunTurn:
             run_uid=run.status.root_uid or run.uid,
             session=run.run.spec.session or "",
             node_uid=node.uid,
-            attempt=node.status.attempt + 1,
+            attempt=node.status.attempt + (node.status.phase not in _CLAIMED),
         )
         return build_call(facts, names, ToolRef.model_validate(pinned.ref))
 
