@@ -235,6 +235,43 @@ def test_an_illegal_edit_after_admission_changes_nothing_and_is_shown() -> None:
     in_world(test, ACT, "tools: {act: [{result: 1, delay: 5s}]}")
 
 
+@pytest.mark.parametrize("restart", [False, True], ids=["in one life", "after a restart"])
+def test_what_was_admitted_counts_whatever_is_edited_later(restart: bool) -> None:
+    """Inputs, the rest of the spec, and the definitions of tools: a server without CEL lets every edit through."""
+
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        nodes = """
+        - {name: a, tool: act}
+        - {name: b, tool: act, dependsOn: [a], params: {v: "${inputs.x}"}}
+        """
+        world.apply_run(f"inputs: {{x: 1}}\nonNodeFailure: Continue\nnodes:\n{nodes}")
+        await world.until(lambda: world.nodes()["a"].phase == "Running")
+
+        def edit(spec: AgentRunSpec) -> AgentRunSpec:
+            return spec.model_copy(
+                update={"inputs": {"x": 2}, "nodes": spec.nodes[:1], "ttl_after_finished": timedelta(days=1)}
+            )
+
+        world.cluster.patch_run_spec("default", "run", edit)
+        for tool in build_tools("act: {cost: {perCall: '5'}}"):
+            world.cluster.apply(tool)
+        if restart:
+            await world.kill_scheduler()
+            world.start_scheduler()
+        ended = await world.ended()
+        assert ended.phase == "Succeeded"
+        called = world.nodes()["b"].call
+        assert called is not None
+        assert called.params == {"v": 1}
+        assert ended.spent is not None
+        assert ended.spent.cost == 0
+        assert [c.type for c in ended.conditions if c.status == "True"].count("SpecChangeIgnored") == 1
+
+    in_world(test, ACT, "tools: {act: [{result: 1, delay: 5s}]}")
+
+
 def test_a_draining_worker_gives_back_what_it_has_not_begun() -> None:
     async def test(world: World) -> None:
         world.start_scheduler()

@@ -21,6 +21,7 @@ else is hashed.
 | ``<ns>:claims`` | sorted set: nodes with a claim, by the end of its lease | with the claim | both |
 | ``<ns>:rate:<tool>`` | string: GCRA theoretical arrival time | one period past it | worker |
 | ``<ns>:tool:<digest>`` | string: definition as JSON | refreshed at use, 30 d | scheduler |
+| ``<ns>:pins:<run uid>`` | string: what a run was admitted with, JSON | refreshed at use, 30 d | scheduler |
 | ``<ns>:workers:<pool>`` | hash: live workers by identity | heartbeats | worker |
 | ``<ns>:session:<hash>`` | hash: holder, run | until released | scheduler |
 | ``<ns>:tombstone:<hash>`` | hash: uid, digest, outcome | ``window`` after the end | scheduler |
@@ -126,6 +127,10 @@ class LedgerKeys:
     def tool(self, digest: str) -> str:
         """A tool's definition."""
         return self._key("tool", digest)
+
+    def pins(self, run_uid: str) -> str:
+        """What a run was admitted with."""
+        return self._key("pins", run_uid)
 
     def workers(self, pool: str) -> str:
         """The live workers of a pool."""

@@ -26,6 +26,7 @@ from agentrun.engine.observer import RunEnded
 from agentrun.engine.order_builder import budget_amount
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_outcome import spec_digest
+from agentrun.engine.run_pins import put_pins, restore_pins
 from agentrun.engine.services import EngineServices, KnownRun
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import SessionHolder
@@ -96,6 +97,7 @@ class RunBirth:
                 "root_uid": root,
             }
         )
+        await put_pins(services, run)
         await self._writer.write_run(run)
         await self._plant(run, now)
 
@@ -134,7 +136,10 @@ class RunBirth:
     async def load(self, run: RunMemory, found: list[AgentNode]) -> None:
         """Take up an admitted run: nodes from the cluster, orders and claims from the ledger."""
         now = self._services.now()
-        self._pin_tools(run)
+        run.spec_edited = run.status.spec_digest not in ("", spec_digest(run.run.spec))
+        if not await restore_pins(self._services, run):
+            self._pin_tools(run)
+            await put_pins(self._services, run)
         for pinned in list(run.tools.values()):
             await self._services.ledger.put_tool(run.namespace, pinned.ref.digest, pinned.spec.to_wire())
         if run.status.phase in TERMINAL_RUN_PHASES:

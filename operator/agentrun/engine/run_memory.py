@@ -21,7 +21,7 @@ from agentrun.contract.node import (
     CallStatus,
     NodePhase,
 )
-from agentrun.contract.run import AgentRun, AgentRunStatus, Budget
+from agentrun.contract.run import AgentRun, AgentRunSpec, AgentRunStatus, Budget
 from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.calls import CallRefused
 from agentrun.decisions.facts import Ending, OrderSight, WaitLimits
@@ -142,6 +142,10 @@ class RunMemory:
     """By name, as last seen."""
     applied_approvals: list[tuple[AgentApproval, str]] = field(default_factory=list)
     """Decisions that were applied in memory and are noted once the nodes are stored."""
+    admitted_spec: AgentRunSpec | None = None
+    """What counts of the spec since admission; None: not admitted yet."""
+    spec_edited: bool = False
+    """The spec in the cluster differs from the admitted one in what may not change."""
     next_status_write: datetime | None = None
     session_renewed_at: datetime | None = None
     """When its session was seen to be its own last; None: it has none, or it is not taken yet."""

@@ -48,6 +48,7 @@ from agentrun.engine.run_inputs import (
 )
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.run_outcome import build_outcome, spec_digest
+from agentrun.engine.run_pins import with_admitted_spec
 from agentrun.engine.services import EngineServices
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.status_writer import StatusWriter
@@ -103,7 +104,11 @@ class RunTurn:
         run.deleted = run.deleted or seen.metadata.deletion_timestamp is not None
         if _is_older(seen.metadata, run.run.metadata):
             return
-        run.run = seen
+        if run.admitted_spec is None:
+            run.run = seen
+            return
+        run.spec_edited = run.status.spec_digest not in ("", spec_digest(seen.spec))
+        run.run = with_admitted_spec(seen, run.admitted_spec)
 
     async def _begin(self, run: RunMemory) -> None:
         if run.deleted and run.status.admitted_at is not None:
@@ -457,10 +462,7 @@ class RunTurn:
         if not phase_moved and run.next_status_write is not None and now < run.next_status_write:
             services.timers.set(run.key, "", run.next_status_write)
             return False
-        ignored = generation != status.admitted_generation and status.spec_digest not in (
-            "",
-            spec_digest(run.run.spec),
-        )
+        ignored = generation != status.admitted_generation and run.spec_edited
         fresh = status.model_copy(update=changed)
         conditions = build_run_conditions(fresh, now, generation, spec_change_ignored=ignored)
         run.status = fresh.model_copy(update={"conditions": conditions})

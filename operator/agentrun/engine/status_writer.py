@@ -73,7 +73,8 @@ class StatusWriter:
             # The user changed the spec meanwhile: the watch brings the newer object, and the turn comes back.
             raise
         assert stored.kind == "AgentRun"  # noqa: S101 - narrows the union
-        run.run = stored
+        # The spec that counts stays the admitted one, whatever stands in the cluster.
+        run.run = stored.model_copy(update={"spec": run.run.spec})
         run.stored_status = status
 
     async def acknowledge(self, run: RunMemory) -> None:

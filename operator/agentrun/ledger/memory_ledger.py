@@ -367,6 +367,14 @@ class MemoryLedger:
         runs = self.space(namespace).runs.values()
         return [OpenRun(run.uid, run.name, ended=run.state == "finished") for run in runs if not run.wound_up]
 
+    async def put_pins(self, namespace: str, run_uid: str, pins: JsonObject) -> None:
+        """Keep what a run was admitted with."""
+        self.space(namespace).pins[run_uid] = pins
+
+    async def fetch_pins(self, namespace: str, run_uid: str) -> JsonObject | None:
+        """Return what a run was admitted with, or None."""
+        return self.space(namespace).pins.get(run_uid)
+
     async def put_tool(self, namespace: str, digest: str, definition: JsonObject) -> None:
         """Store a tool's definition by its digest."""
         self.space(namespace).tools[digest] = definition
@@ -425,8 +433,10 @@ class MemoryLedger:
         if node.state == "ended" and node.kind is OrderKind.RECOVER:
             return False
         if node.state in ("queued", "claimed"):
-            node.kind = OrderKind.RECOVER
+            # Fenced as a recovery is, whatever it was: nobody will look further.
+            kind, node.kind = node.kind, OrderKind.RECOVER
             space.fence(node, ends=False)
+            node.kind = kind
         return True
 
     async def renew_slots(self, namespace: str, holders: Sequence[tuple[str, int]]) -> None:

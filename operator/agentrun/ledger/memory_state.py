@@ -216,6 +216,7 @@ class NamespaceState:
         self.slots: dict[str, dict[str, int]] = {}
         self.rates: dict[str, float] = {}
         self.tools: dict[str, JsonObject] = {}
+        self.pins: dict[str, JsonObject] = {}
         self.workers: dict[str, dict[str, WorkerState]] = {}
         self.sessions: dict[str, Session] = {}
         self.tombstones: dict[str, Tombstone] = {}

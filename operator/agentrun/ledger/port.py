@@ -478,6 +478,14 @@ class SchedulerLedger(Protocol):
         """
         ...
 
+    async def put_pins(self, namespace: str, run_uid: str, pins: JsonObject) -> None:
+        """Keep what a run was admitted with."""
+        ...
+
+    async def fetch_pins(self, namespace: str, run_uid: str) -> JsonObject | None:
+        """Return what a run was admitted with, or None; whoever reads it has it kept on."""
+        ...
+
     async def put_tool(self, namespace: str, digest: str, definition: JsonObject) -> None:
         """Store a tool's definition by its digest."""
         ...

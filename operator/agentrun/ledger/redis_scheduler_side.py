@@ -209,6 +209,21 @@ class RedisSchedulerSide:
             if str(cursor) == "0":
                 return found
 
+    async def put_pins(self, namespace: str, run_uid: str, pins: JsonObject) -> None:
+        """Keep what a run was admitted with."""
+        with translated_errors():
+            await self._connection.client.set(
+                self._connection.keys(namespace).pins(run_uid), encode_object(pins), ex=_TOOL_KEPT_SECONDS
+            )
+
+    async def fetch_pins(self, namespace: str, run_uid: str) -> JsonObject | None:
+        """Return what a run was admitted with, or None."""
+        with translated_errors():
+            text = await self._connection.client.getex(
+                self._connection.keys(namespace).pins(run_uid), ex=_TOOL_KEPT_SECONDS
+            )
+        return decode_object(str(text)) if text else None
+
     async def put_tool(self, namespace: str, digest: str, definition: JsonObject) -> None:
         """Store a tool's definition by its digest."""
         with translated_errors():
