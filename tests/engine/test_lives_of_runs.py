@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -417,3 +418,58 @@ def test_a_call_that_was_sent_and_not_written_down_is_known_again() -> None:
         assert world.counts.calls["read"] == 1
 
     in_world(test, "read: {sideEffect: None, timeout: 20s}", "tools: {read: [{result: 1, delay: 100ms}]}")
+
+
+def test_a_retry_that_was_reported_while_nobody_knew_that_the_node_had_begun_counts() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, tool: read, params: {n: 1}}]")
+        await world.until(lambda: world.counts.calls["read"] == 2)
+        await world.kill_scheduler()
+        assert world.nodes()["a"].phase == "Pending"
+        await asyncio.sleep(5)
+        world.start_scheduler()
+        assert (await world.ended(within=60)).phase == "Succeeded"
+        assert world.counts.calls["read"] == 2
+
+    tools = (
+        "read: {sideEffect: None, timeout: 20s, retry: {limit: 3, backoff: {initial: 100ms, factor: 1, max: 100ms}}}"
+    )
+    in_world(test, tools, "tools: {read: [{failure: {}}, {result: 1, delay: 100ms}]}")
+
+
+def test_a_report_is_acknowledged_when_it_is_stored_though_the_ledger_was_looked_at_before() -> None:
+    async def test(world: World) -> None:
+        read_reports, late = world.ledger.read_reports, False
+
+        async def read_late(*arguments: Any) -> Any:
+            while late:
+                await asyncio.sleep(0.01)
+            return await read_reports(*arguments)
+
+        world.ledger.read_reports = read_late  # type: ignore[method-assign]
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, tool: looked, params: {n: 1}}]")
+        await world.until(lambda: world.counts.calls["looked"] == 1)
+        await asyncio.sleep(0.3)
+        late = True
+        # The state Running is due to be written after a second: the ledger is looked at then, and knows more.
+        await world.until(lambda: world.counts.calls["read"] == 1, within=20)
+        late = False
+        await asyncio.sleep(0.5)
+        await world.kill_scheduler()
+        assert world.nodes()["a"].phase == "Queued"
+        world.start_scheduler()
+        assert (await world.ended(within=600)).phase == "Succeeded"
+        assert world.counts.calls["looked"] == 1
+
+    tools = """
+    read: {sideEffect: None}
+    looked:
+      timeout: 20s
+      recovery: {lookup: {tool: read}, outcome: {completed: {when: {path: result, op: eq, value: 1}}}}
+    """
+    script = "tools: {looked: [{failure: {effect: Unknown}, delay: 700ms}], read: [{result: 1, delay: 5s}]}"
+    in_world(test, tools, script)

@@ -128,7 +128,8 @@ class RunMemory:
     """Ready nodes that wait for an idempotency record."""
     stored_status: AgentRunStatus | None = None
     unplaced: list[ReportArrived] = field(default_factory=list)
-    """Reports about nodes that are not in memory yet: instances of a fan-out that is being expanded again."""
+    """Reports about nodes that are not in memory yet (instances of a fan-out that is being expanded again), or that
+    have not begun as far as memory knows (what let them begin was lost in a crash, and comes again)."""
     spare_report_ids: list[str] = field(default_factory=list)
     """Reports that changed nothing."""
     budget_in_ledger: Budget | None = None
@@ -197,6 +198,16 @@ class RunMemory:
             request = approval.status.request if approval.status else None
             if request is not None and request.node in placed and approval.spec.decision is not None:
                 self.inputs.append(ApprovalSeen(approval))
+
+    def recall_reports(self) -> None:
+        """Take in what was reported about nodes that had not begun then, and have by now."""
+        begun = [arrived for arrived in self.unplaced if self._has_begun(arrived.report.node_uid)]
+        self.unplaced = [arrived for arrived in self.unplaced if arrived not in begun]
+        self.inputs.extend(begun)
+
+    def _has_begun(self, node_uid: str) -> bool:
+        path = self.paths_by_uid.get(node_uid)
+        return path is not None and self.nodes[path].status.phase is not NodePhase.PENDING
 
     def set_status(self, node: NodeMemory, status: AgentNodeStatus) -> None:
         """Replace a node's status, keeping the phase index and the list of what is to be written."""

@@ -92,6 +92,7 @@ class RunTurn:
         if run.admitted and not run.closed:
             await self._follow_spec(run)
         await self._settle(run)
+        run.recall_reports()
         await self._write(run)
 
     # --- inputs
@@ -161,6 +162,12 @@ class RunTurn:
             run.spare_report_ids.append(report_id)
             return
         if report.seq > node.status.seq:
+            if node.status.phase is NodePhase.PENDING:
+                # It had begun before a crash, and nobody wrote down that it might: decided anew, it may.
+                await self._settle(run)
+            if node.status.phase is NodePhase.PENDING:
+                run.unplaced.append(ReportArrived(report_id, report))
+                return
             self._know_call(run, node)
         facts = self._facts(run, node)
         changed = False
@@ -169,7 +176,8 @@ class RunTurn:
                 changed = True
             await self._effects.carry_out(run, node, step)
         run.touch(node.path)
-        if changed:
+        # What it says may have been found in the ledger just now, and is not on record before the node is stored.
+        if changed or (node.path in run.unwritten and node.needs_write):
             node.report_ids.append(report_id)
         else:
             run.spare_report_ids.append(report_id)
