@@ -6,12 +6,15 @@ import argparse
 import asyncio
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from chaos.api_server import ApiServer
 from chaos.one_round import RoundResult, play_round
@@ -72,6 +75,8 @@ async def play(given: argparse.Namespace, control_plane: ControlPlane, folder: P
 def main() -> int:
     """Return the exit code."""
     given = parse_arguments()
+    # Like SIGINT: what was started is ended.
+    signal.signal(signal.SIGTERM, _leave)
     assets = find_assets()
     if assets is None:
         print("no control plane on this machine: tests/cluster/prepare builds one", file=sys.stderr)
@@ -86,6 +91,10 @@ def main() -> int:
         took = f"{len(results)} rounds, {strikes} strikes, {time.monotonic() - began:.0f} s"
         print(f"{took}: {'everything held' if not wrong else f'wrong: seeds {wrong}'}", flush=True)
     return 1 if wrong else 0
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _install_kinds(control_plane: ControlPlane) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 GROUP = "/apis/agentrun.dev/v1alpha1"
 MERGE = "application/merge-patch+json"

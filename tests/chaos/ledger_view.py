@@ -20,12 +20,12 @@ async def find_remains(url: str, namespace: str, run_uids: Iterable[str]) -> lis
     found = []
     try:
         claims = await client.zrange(keys.claims, 0, -1)
-        found += [f"the ledger holds a claim of node {uid}" for uid in claims]
+        found += [f"the ledger holds a claim of node {uid!s}" for uid in claims]
         seconds, micros = await client.time()
         now_ms = seconds * 1000 + micros // 1000
         for name in [keys.global_slots, *await client.keys(keys.slots("*"))]:
             holders = await client.zrangebyscore(name, f"({now_ms}", "+inf")
-            found += [f"slot {name.removeprefix(namespace)} is held by {holder}" for holder in holders]
+            found += [f"slot {name!s} is held by {holder!s}" for holder in holders]
         for uid in run_uids:
             counters = await ledger.find_counters(namespace, uid)
             if counters.held.micros:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 import traceback
@@ -106,7 +107,9 @@ class _Round:
             for task in at_work:
                 task.cancel()
             await asyncio.gather(*at_work, return_exceptions=True)
-            await self._api.insist("DELETE", f"/api/v1/namespaces/{space}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_SECONDS):
+                    await self._api.insist("DELETE", f"/api/v1/namespaces/{space}")
 
     async def _play_with(self, at_work: list[asyncio.Task[None]]) -> None:
         for manifest in build_tool_manifests():
