@@ -97,6 +97,7 @@ class OperatorProcess:
             settings=SchedulerSettings(
                 install=settings.install,
                 global_limit=settings.global_limit,
+                reserved_slots=settings.reserved_slots,
                 sweep_every=settings.sweep_every,
                 nodes_kept=settings.retention_nodes,
                 runs_kept_with_nodes=settings.retention_max_finished_runs,

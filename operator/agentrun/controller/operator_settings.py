@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN
+from agentrun.contract.run import Priority
 from agentrun.controller.session_leases import SESSION_LEASE
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.listen_address import ListenAddress, parse_address
@@ -31,6 +32,15 @@ def _long_enough(value: timedelta) -> timedelta:
     if value < timedelta(seconds=3):
         raise ValueError("must be at least 3s: the API server's answers may take that long")
     return value
+
+
+def _slots(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part]
+    if any(not sign for _, sign, _ in pairs):
+        raise ValueError("must be written as P0=2 or P0=2,P1=4")
+    return {priority.strip(): count.strip() for priority, _, count in pairs}
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_long_enough)]
@@ -70,6 +80,10 @@ class OperatorSettings(BaseSettings):
     durability: Durability = Durability.REQUIRE
     global_limit: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Attempts at once, over all namespaces."""
+    reserved_slots: Annotated[
+        dict[Priority, Annotated[int, Field(ge=0, le=100_000)]], BeforeValidator(_slots), NoDecode
+    ] = {}
+    """Slots of the global limit and of each pool that stay free for a priority and those above it: ``P0=2,P1=4``."""
     listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
     """Where probes and scrapes are answered; None: nowhere."""
     log_level: LogLevel = LogLevel.INFO
