@@ -2,13 +2,16 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from agentrun.contract.approval import Decision, Verdict
 from agentrun.contract.defaults import SLOT_LEASE
+from agentrun.contract.node import AgentNode, Transition
 from agentrun.contract.run import AgentRunSpec
+from agentrun.engine.cluster_port import ClusterObject
 from support.manifest_texts import build_tools
 from support.world import Mortality, World, in_world
 
@@ -473,3 +476,23 @@ def test_a_report_is_acknowledged_when_it_is_stored_though_the_ledger_was_looked
     """
     script = "tools: {looked: [{failure: {effect: Unknown}, delay: 700ms}], read: [{result: 1, delay: 5s}]}"
     in_world(test, tools, script)
+
+
+def test_a_timeline_that_was_stored_is_only_added_to() -> None:
+    async def test(world: World) -> None:
+        replace_status, stored = world.cluster.replace_status, list[tuple[Transition, ...]]()
+
+        async def replace_slowly(changed: ClusterObject) -> ClusterObject:
+            if isinstance(changed, AgentNode) and changed.spec.path == "f" and changed.status is not None:
+                stored.append(changed.status.timeline)
+            await asyncio.sleep(0.02)
+            return await replace_status(changed)
+
+        world.cluster.replace_status = replace_slowly  # type: ignore[method-assign]
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: f, type: FanOut, fanOut: {items: [1, 2], node: {tool: act, params: {n: 1}}}}]")
+        assert (await world.ended(within=60)).phase == "Succeeded"
+        assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(stored))
+
+    in_world(test, ACT, "tools: {act: [{result: 1, delay: 3s}]}")

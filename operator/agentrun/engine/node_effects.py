@@ -89,9 +89,9 @@ class NodeEffects:
             case _:
                 assert_never(decision)
 
-    def move(self, run: RunMemory, node: NodeMemory, move: Move) -> None:
-        """Change the node's state in memory and tell everything around it."""
-        now = self._services.now()
+    def move(self, run: RunMemory, node: NodeMemory, move: Move, at: datetime | None = None) -> None:
+        """Change the node's state in memory (``at``: the moment that is on record already) and tell all around it."""
+        now = at or self._services.now()
         before = node.status
         status, _ = apply_move(before, move, now, run.pause_total(now))
         node.call = None
@@ -356,7 +356,7 @@ class NodeEffects:
         # Some may have been created, and have ended, before a crash: their ends count.
         for child in children:
             self.take_up(run, child, now)
-        self.move(run, node, then)
+        self.move(run, node, then, now)
         if node.stored is not None and node.stored.status == node.status:
             node.stored = node.stored.model_copy(update={"status": node.status})
 
