@@ -15,6 +15,11 @@ _HELP = """Run agent work as execution trees, with every side effect behind a ga
 
 Begin with `agentrun init`, then `agentrun local run hello.yaml`.
 """
+_WORKER_EXAMPLES = """Examples:
+
+  agentrun worker run --pool shared --redis redis://127.0.0.1:6379/0
+  agentrun worker run --pool reports --import-path ./tools --slots 8
+"""
 
 
 def build_app() -> App:
@@ -26,6 +31,10 @@ def build_app() -> App:
     operator = App(name="operator", help="Run the operator of a cluster.", help_format="plaintext")
     operator.command(operator_run.run, name="run", help_epilogue=operator_run.EXAMPLES)
     app.command(operator)
+    worker = App(name="worker", help="Run a worker beside an operator.", help_format="plaintext")
+    # By name: the worker's packages load when it is asked for, and nothing here depends on them.
+    worker.command("agentrun_worker.main:run", name="run", help_epilogue=_WORKER_EXAMPLES)
+    app.command(worker)
     app.command(validate.validate, name="validate", help_epilogue=validate.EXAMPLES)
     app.command(init.init, name="init", help_epilogue=init.EXAMPLES)
     app.command(version.version, name="version", help_epilogue=version.EXAMPLES)

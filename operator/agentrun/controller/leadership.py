@@ -54,7 +54,9 @@ class Leadership:
     ) -> None:
         self._client = client
         self._collection = lease_collection(namespace)
-        self._namespace, self._name, self._identity = namespace, name, identity
+        self._namespace, self._name = namespace, name
+        self.identity = identity
+        """Who this candidate is in the Lease."""
         self._clock = clock
         self._timing = timing
         self._seen: _Seen | None = None
@@ -72,7 +74,7 @@ class Leadership:
         while True:
             try:
                 if await self._try_to_take():
-                    _log.info("leading", lease=self._name, identity=self._identity)
+                    _log.info("leading", lease=self._name, identity=self.identity)
                     return
                 if self._seen is not None and self._seen.holder != said:
                     said = self._seen.holder
@@ -102,7 +104,7 @@ class Leadership:
         """Give the Lease back, so that a standby need not wait for its end."""
         try:
             found = await self._client.request("GET", f"{self._collection}/{self._name}")
-            if _spec(found).get("holderIdentity") != self._identity:
+            if _spec(found).get("holderIdentity") != self.identity:
                 return
             await self._store(found, holder="")
         except (ClusterUnavailableError, ConflictError, GoneError) as error:
@@ -121,9 +123,9 @@ class Leadership:
         if self._seen is None or (self._seen.holder, self._seen.renewal) != (holder, spec.get("renewTime")):
             self._seen = _Seen(holder, spec.get("renewTime"), loop_now)
         silent = loop_now - self._seen.at
-        if holder not in ("", self._identity) and silent < _seconds(spec, self._timing):
+        if holder not in ("", self.identity) and silent < _seconds(spec, self._timing):
             return False
-        self._lease = await self._store(found, holder=self._identity, taken=True)
+        self._lease = await self._store(found, holder=self.identity, taken=True)
         return True
 
     async def _renew(self) -> None:
@@ -137,15 +139,15 @@ class Leadership:
         if self._lease is None:
             raise GoneError(self._name)
         try:
-            self._lease = await self._store(self._lease, holder=self._identity)
+            self._lease = await self._store(self._lease, holder=self.identity)
         except ConflictError:
             # Changed, or deleted: older servers call that a conflict as well, the uid being another one.
             found = await self._client.request("GET", f"{self._collection}/{self._name}")
             holder = _spec(found).get("holderIdentity")
-            if holder != self._identity:
+            if holder != self.identity:
                 raise LeadershipLostError(f"{holder or 'nobody'} holds the Lease {self._name}") from None
             # Somebody else's hand (a label, an annotation): it is still ours.
-            self._lease = await self._store(found, holder=self._identity)
+            self._lease = await self._store(found, holder=self.identity)
 
     async def _create(self) -> None:
         body: JsonObject = {
@@ -156,7 +158,7 @@ class Leadership:
                 "namespace": self._namespace,
                 "annotations": {EPOCH_ANNOTATION: str(self.epoch)},
             },
-            "spec": self._new_spec(self._identity, transitions=0),
+            "spec": self._new_spec(self.identity, transitions=0),
         }
         self._lease = await self._client.request("POST", self._collection, body)
 
@@ -164,7 +166,7 @@ class Leadership:
         before = _spec(found)
         transitions = before.get("leaseTransitions")
         count = transitions if isinstance(transitions, int) else 0
-        changed_hands = taken and before.get("holderIdentity") != self._identity
+        changed_hands = taken and before.get("holderIdentity") != self.identity
         spec = self._new_spec(holder, transitions=count + changed_hands)
         if not taken and before.get("acquireTime"):
             spec["acquireTime"] = before["acquireTime"]

@@ -17,9 +17,11 @@ from agentrun.engine.observer import (
     LeadTaken,
     LedgerUnavailable,
     NodeMoved,
+    QuestionAsked,
     ReportsAcknowledged,
     ReportsRead,
     RunEnded,
+    RunPhaseStored,
     TurnEnded,
     TurnEnding,
 )
@@ -75,6 +77,8 @@ class OperatorMetrics:
                 self._heard_at = dict.fromkeys(WATCHED, self._now())
             case LeadEnded():
                 self.leads = False
+            case RunPhaseStored() | QuestionAsked():
+                pass
             case _:
                 assert_never(happened)
 

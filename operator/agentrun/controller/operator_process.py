@@ -14,6 +14,7 @@ import structlog
 from agentrun.controller.api_access import ApiAccess
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_cluster import ApiCluster
+from agentrun.controller.event_poster import EventPoster
 from agentrun.controller.kopf_source import KopfSource
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
@@ -23,6 +24,7 @@ from agentrun.controller.served_kinds import wait_for_kinds
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
 from agentrun.engine.clock import SystemClock, SystemEntropy
+from agentrun.engine.observer import Observers
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.redis_connection import LedgerSettings
@@ -88,6 +90,7 @@ class OperatorProcess:
         if not await _comes_before(self._campaign(client, leadership), asked):
             asked.cancel()
             return
+        events = EventPoster(client, clock, leadership.identity)
         scheduler = Scheduler(
             cluster=cluster,
             ledger=ledger,
@@ -103,7 +106,7 @@ class OperatorProcess:
                 runs_kept_with_nodes=settings.retention_max_finished_runs,
             ),
             sessions=ApiSessionLeases(client, clock, settings.session_lease),
-            observer=signs.metrics,
+            observer=Observers(signs.metrics, events),
             seen_epoch=leadership.epoch,
             on_lead=leadership.note_epoch,
         )
@@ -114,14 +117,17 @@ class OperatorProcess:
         watches = [asyncio.create_task(NodeDeletions(client, space, cluster.tell, heard).run()) for space in namespaces]
         lead = asyncio.create_task(leadership.hold(), name="lead")
         observing = asyncio.create_task(self._observe(source), name="kopf")
-        signs.follow(scheduler.survey, engine, *watches, lead, observing)
+        posting = asyncio.create_task(events.run(), name="events")
+        signs.follow(scheduler.survey, engine, *watches, lead, observing, posting)
         _log.info("started", server=self._access.server, namespaces=settings.namespaces or "all")
-        done, _ = await asyncio.wait((engine, *watches, lead, observing, asked), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            (engine, *watches, lead, observing, posting, asked), return_when=asyncio.FIRST_COMPLETED
+        )
         if asked in done:
             # The engine ends its turns first, under the lead. Who lost the lead has no time for that.
             scheduler.stop()
             await asyncio.wait((engine,), timeout=_STOP_WITHIN)
-        await _cancel(engine, *watches, lead, asked)
+        await _cancel(engine, *watches, lead, posting, asked)
         await leadership.release()
         source.stop()
         # When kopf ends it cancels whatever it finds in the loop: it comes last.

@@ -20,6 +20,7 @@ from agentrun.decisions.facts import NodeFacts
 from agentrun.decisions.human_step import HumanStep, read_decision
 from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError
 from agentrun.engine.node_effects import NodeEffects
+from agentrun.engine.observer import QuestionAsked
 from agentrun.engine.propagate import give_up_repair, may_be_repaired
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
@@ -77,6 +78,8 @@ class InboxDesk:
             created = stored if isinstance(stored, AgentApproval) else created
         run.approvals[created.metadata.name] = created
         node.asked = inbox.id
+        asks = QuestionAsked(run.run, node.path, inbox.kind, created.metadata.name, node.status.message)
+        self._services.observer.note(asks)
 
     async def close(self, run: RunMemory, node: NodeMemory) -> None:
         """Note on the approval of a question that is over how it ended, if nobody's decision was applied to it."""

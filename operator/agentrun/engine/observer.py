@@ -12,8 +12,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from agentrun.contract.node import AgentNodeStatus, NodePhase
-from agentrun.contract.run import Priority, RunPhase
+from agentrun.contract.node import AgentNodeStatus, InboxKind, NodePhase
+from agentrun.contract.run import AgentRun, Priority, RunPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,26 @@ class RunEnded:
     namespace: str
     phase: RunPhase
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunPhaseStored:
+    """The cluster has a run's new phase."""
+
+    run: AgentRun
+    """With the status as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """A human is asked about a node: its approval exists."""
+
+    run: AgentRun
+    node: str
+    kind: InboxKind
+    approval: str
+    """Name of the AgentApproval."""
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +108,16 @@ class LeadEnded:
 
 
 EngineFact: TypeAlias = (
-    RunEnded | NodeMoved | TurnEnded | ReportsRead | ReportsAcknowledged | LedgerUnavailable | LeadTaken | LeadEnded
+    RunEnded
+    | RunPhaseStored
+    | QuestionAsked
+    | NodeMoved
+    | TurnEnded
+    | ReportsRead
+    | ReportsAcknowledged
+    | LedgerUnavailable
+    | LeadTaken
+    | LeadEnded
 )
 
 
@@ -98,6 +127,18 @@ class Observer(Protocol):
     def note(self, happened: EngineFact) -> None:
         """Take a fact in."""
         ...
+
+
+class Observers:
+    """Tells several observers."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def note(self, happened: EngineFact) -> None:
+        """Tell each of them."""
+        for observer in self._observers:
+            observer.note(happened)
 
 
 class Unobserved:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
 from agentrun.engine.cluster_port import ConflictError, GoneError
-from agentrun.engine.observer import ReportsAcknowledged
+from agentrun.engine.observer import ReportsAcknowledged, RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices, EpochLostError
 
@@ -75,7 +75,10 @@ class StatusWriter:
         assert stored.kind == "AgentRun"  # noqa: S101 - narrows the union
         # The spec that counts stays the admitted one, whatever stands in the cluster.
         run.run = stored.model_copy(update={"spec": run.run.spec})
+        moved = run.stored_status is None or run.stored_status.phase is not status.phase
         run.stored_status = status
+        if moved:
+            self._services.observer.note(RunPhaseStored(run.run.model_copy(update={"status": status})))
 
     async def acknowledge(self, run: RunMemory) -> None:
         """Acknowledge reports that led to nothing that is still to be written."""
