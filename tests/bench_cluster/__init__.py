@@ -1,0 +1,1 @@
+"""Measures the operator on a control plane of its own: ``make bench-cluster``."""

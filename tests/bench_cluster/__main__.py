@@ -1,0 +1,146 @@
+"""The command line: ``python -m bench_cluster``, in ``make bench-cluster``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench_cluster.aims import judge
+from bench_cluster.bench_site import Site, open_site
+from bench_cluster.machine import describe_machine, time_fixed_loop
+from bench_cluster.part_burst import measure_burst
+from bench_cluster.part_chain import measure_chain
+from bench_cluster.part_large import measure_large
+from bench_cluster.part_priorities import measure_ageing, measure_priorities
+from bench_cluster.part_raw import measure_raw
+from bench_cluster.part_tree import measure_tree
+from support.control_plane import find_assets
+
+PARTS = ("raw", "tree", "chain", "burst", "priorities", "large")
+_EXAMPLES = """parts:
+  raw         the API server's own rates: creating AgentNodes, replacing and patching their statuses
+  tree        100 runs of 50 nodes at once: nodes a second, writes of each, processor time, memory
+  chain       50 steps one after another: how long a step takes
+  burst       5,100 runs of one call in 51 namespaces at once: lost, made twice, when the last has ended
+  priorities  10,000 nodes of P3 in line, and what P0 and P1 wait meanwhile; waiting raises a priority
+  large       one run of 5,000 nodes, and how an operator takes over after it
+
+examples:
+  make bench-cluster                                      everything, about half an hour
+  make bench-cluster ARGS="--only chain"                  one part
+  make bench-cluster ARGS="--only tree --only chain"      two (tree measures raw first)
+  make bench-cluster ARGS="--scale 0.1"                   a tenth of everything, about five minutes
+  make bench-cluster ARGS="--only large --terminal-nodes 50000 --json large.json"
+
+exit codes: 0 measured (aims may be missed), 1 a part failed, or a run was lost or a call made twice,
+2 the arguments cannot be used, 6 there is no control plane here
+"""
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="bench_cluster",
+        description="Measure the operator: one operator, one worker process and one ledger on a control plane of its own.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part; may be repeated")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full sizes; default: 1")
+    parser.add_argument(
+        "--terminal-nodes", type=int, default=None, help="part large: nodes of ended runs in the cluster; default: 5000"
+    )
+    parser.add_argument("--json", type=Path, default=None, help="file that all figures are written to")
+    given = parser.parse_args(arguments)
+    if not 0 < given.scale <= 100:
+        parser.error("--scale must be above 0 and at most 100")
+    if given.terminal_nodes is None:
+        given.terminal_nodes = round(5000 * given.scale)
+    return given
+
+
+async def measure(given: argparse.Namespace, assets: Path) -> dict[str, Any]:
+    """Measure the chosen parts, each on a control plane of its own; raw and tree share one."""
+    chosen = given.only or list(PARTS)
+    found: dict[str, Any] = {"machine": describe_machine(assets), "scale": given.scale, "parts": {}}
+    parts = found["parts"]
+    _show("machine", found["machine"])
+
+    async def part(name: str, act: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        began = time.monotonic()
+        speed = time_fixed_loop()
+        try:
+            parts[name] = await act()
+        except Exception as error:  # noqa: BLE001 - the other parts are measured all the same, and the exit code tells
+            parts[name] = {"error": f"{type(error).__name__}: {error}"}
+        parts[name] |= {"fixed_loop_ms": speed, "took_s": round(time.monotonic() - began, 1)}
+        _show(name, parts[name])
+        _store(given.json, found)
+
+    async def alone(act: Callable[[Site], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        async with open_site(assets) as site:
+            return await act(site)
+
+    if {"raw", "tree"} & set(chosen):
+        async with AsyncExitStack() as stack:
+            site = await stack.enter_async_context(open_site(assets))
+            await part("raw", lambda: measure_raw(site, given.scale))
+            if "tree" in chosen:
+                await part("tree", lambda: measure_tree(site, given.scale, parts["raw"]["per_s"]))
+    if "chain" in chosen:
+        await part("chain", lambda: alone(lambda site: measure_chain(site, given.scale)))
+    if "burst" in chosen:
+        await part("burst", lambda: alone(lambda site: measure_burst(site, given.scale)))
+    if "priorities" in chosen:
+        await part("priorities", lambda: alone(lambda site: measure_priorities(site, given.scale)))
+        await part("ageing", lambda: alone(measure_ageing))
+    if "large" in chosen:
+        await part("large", lambda: alone(lambda site: measure_large(site, given.scale, given.terminal_nodes)))
+    return found
+
+
+def main() -> int:
+    """Return the exit code."""
+    given = parse_arguments()
+    assets = find_assets()
+    if assets is None:
+        print("no control plane on this machine: tests/cluster/prepare builds one", file=sys.stderr)
+        return 6
+    found = asyncio.run(measure(given, assets))
+    aims = judge(found["parts"])
+    found["aims"] = [asdict(aim) for aim in aims]
+    _store(given.json, found)
+    print("\n== aims")
+    for aim in aims:
+        print(f"{'met   ' if aim.is_met else 'MISSED'}  {aim.name}: {aim.got} (aim: {aim.want})")
+    failed = [name for name, figures in found["parts"].items() if "error" in figures]
+    return 1 if failed or any(aim.is_promise and not aim.is_met for aim in aims) else 0
+
+
+def _show(name: str, figures: dict[str, Any]) -> None:
+    print(f"\n== {name}")
+    for key, value in figures.items():
+        if isinstance(value, dict):
+            print(f"{key}:")
+            for inner, what in value.items():
+                print(f"    {inner:34} {json.dumps(what) if isinstance(what, dict) else what}")
+        else:
+            print(f"{key:38} {value}")
+    sys.stdout.flush()
+
+
+def _store(path: Path | None, found: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
