@@ -53,6 +53,9 @@ class NodeDeletions:
             except WatchExpiredError:
                 self._version = ""
             except (ClusterUnavailableError, GoneError) as error:
+                # A server that was restored from a copy counts on from an older version: the known one may be of a
+                # future that never comes.
+                self._version = ""
                 _log.warning("node_watch_interrupted", cause=str(error))
                 await asyncio.sleep(_PAUSE.total_seconds())
 

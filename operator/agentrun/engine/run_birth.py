@@ -153,7 +153,11 @@ class RunBirth:
             # Nothing is sent while it lasts: the keeper goes on asking for it.
             _log.warning("session_lost", run=run.name, namespace=run.namespace, holder=holder.name)
             run.session_renewed_at = run.status.admitted_at
-        await self.register(run)
+        admission = await self.register(run)
+        if admission.verdict is AdmissionVerdict.ALREADY_FINISHED and not _have_all_ended(found):
+            # Only an older copy of the cluster says that it goes on: the ledger knows how it ended.
+            self._copy(run, admission, now)
+            return
         states = await self._find_states(run, found)
         await self._plant(run, now, found)
         for node in run.nodes.values():
@@ -329,7 +333,8 @@ class RunBirth:
     def _copy(self, run: RunMemory, admission: Admission, now: datetime) -> None:
         outcome = admission.outcome or {}
         phase = RunPhase(str(outcome.get("phase", RunPhase.FAILED)))
-        said = f"the run {admission.other_uid} of this name and content ended {phase}: nothing was executed again"
+        who = f"the run {admission.other_uid} of this name and content" if admission.other_uid != run.uid else "it"
+        said = f"{who} ended {phase}: nothing was executed again"
         spent = outcome.get("spent")
         counts = outcome.get("counts")
         self._end(run, phase, Reason.ALREADY_FINISHED, said, now)
@@ -340,3 +345,7 @@ class RunBirth:
                 "spent": Spent.model_validate(spent) if spent else None,
             }
         )
+
+
+def _have_all_ended(nodes: list[AgentNode]) -> bool:
+    return bool(nodes) and all(node.status and node.status.phase in TERMINAL_NODE_PHASES for node in nodes)

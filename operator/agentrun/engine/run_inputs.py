@@ -16,6 +16,8 @@ class RunSeen:
     """The run exists or was changed."""
 
     run: AgentRun
+    fetched: bool = False
+    """Read just now: it counts whatever its version. A restored server counts on from an older one."""
 
 
 @dataclass(frozen=True, slots=True)

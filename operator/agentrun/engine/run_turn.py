@@ -103,7 +103,7 @@ class RunTurn:
             return
         seen = happened.run
         run.deleted = run.deleted or seen.metadata.deletion_timestamp is not None
-        if _is_older(seen.metadata, run.run.metadata):
+        if not happened.fetched and _is_older(seen.metadata, run.run.metadata):
             return
         if run.admitted_spec is None:
             run.run = seen
@@ -435,6 +435,10 @@ class RunTurn:
         try:
             await self._writer.write_run(run)
         except ConflictError:
+            # Changed meanwhile, or restored from an older copy, of which no watch tells: it is read, not waited for.
+            fresh = await services.cluster.fetch_run(run.namespace, run.name)
+            if fresh is not None and fresh.metadata.uid == run.uid:
+                run.inputs.append(RunSeen(fresh, fetched=True))
             services.timers.set(run.key, "", services.now() + _CONFLICT_PAUSE)
 
     async def _write_nodes(self, run: RunMemory) -> None:

@@ -314,7 +314,7 @@ class Scheduler:
             if run.namespace == namespace and not run.loaded:
                 self._queues.post(run.key, ToolsChanged())
 
-    def _see_run(self, seen: AgentRun, *, gone: bool) -> None:
+    def _see_run(self, seen: AgentRun, *, gone: bool, fetched: bool = False) -> None:
         key = (seen.metadata.namespace, seen.metadata.uid)
         known = self._queues.find(key)
         if gone:
@@ -324,8 +324,11 @@ class Scheduler:
             self.lose_run(key)
             return
         if key in self._ended:
-            self._note_ended(seen)
-            return
+            if not fetched or (seen.status is not None and seen.status.phase in TERMINAL_RUN_PHASES):
+                self._note_ended(seen)
+                return
+            # Not a late event, which changes nothing: the cluster was restored from a copy that is older than its end.
+            del self._ended[key]
         if known is None:
             # What ended long ago and asks nobody anything needs no memory.
             status = seen.status
@@ -343,11 +346,11 @@ class Scheduler:
             known.inputs.extend(ApprovalSeen(approval) for approval in early.values())
         elif seen.metadata.resource_version == known.run.metadata.resource_version:
             return
-        self._queues.post(key, RunSeen(seen))
+        self._queues.post(key, RunSeen(seen, fetched))
 
     def see_run(self, run: AgentRun) -> None:
         """Take a run in that no watch has told of, or not in this version."""
-        self._see_run(run, gone=False)
+        self._see_run(run, gone=False, fetched=True)
 
     def lose_run(self, key: RunKey) -> None:
         """Note that a run does not exist any more."""

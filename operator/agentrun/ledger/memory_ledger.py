@@ -295,6 +295,9 @@ class MemoryLedger:
         stone = space.tombstones.get(registration.name)
         if stone is not None and stone.expires is not None and stone.expires <= self._now():
             stone = None
+        own = stone if stone is not None and stone.uid == registration.uid else None
+        if known is not None and known.state == "finished" and own is not None and own.outcome is not None:
+            return Admission(AdmissionVerdict.ALREADY_FINISHED, registration.uid, registration.name, own.outcome)
         adopts = known.adopts if known else ""
         if known is None and stone is not None:
             if stone.digest == registration.spec_digest and stone.uid != registration.uid:

@@ -5,7 +5,7 @@
 -- Derived: the run that holds the session.
 -- arg: uid, name, digest, holder, micros, tokens, calls (limits, -1 unlimited)
 -- Returns {verdict, other uid, other name, outcome JSON of the finished run}.
--- The same uid gets the same answer again. A session is free when its holder run is finished or unknown and none of
+-- The same uid gets the same answer again, and once it is finished its own outcome. A session is free when its holder run is finished or unknown and none of
 -- its claims lives.
 -- Cost: O(claims of the session)
 local now = clock.now_ms()
@@ -16,7 +16,9 @@ if stone and stone.expires and num(stone.expires) <= now then
   stone = nil
 end
 local adopts = ''
-if known then
+if known and known.state == 'finished' and stone and stone.uid == arg.uid and stone.outcome then
+  return {'AlreadyFinished', arg.uid, arg.name, stone.outcome}
+elseif known then
   adopts = known.adopts or ''
 elseif stone and stone.digest == arg.digest and stone.uid ~= arg.uid then
   if stone.outcome then
