@@ -37,6 +37,14 @@ def run(
         str | None,
         Parameter(help="HOST:PORT for /metrics, /healthz and /readyz, for example 127.0.0.1:8080. Default: none."),
     ] = None,
+    webhook_listen: Annotated[
+        str | None,
+        Parameter(help="HOST:PORT for the admission webhook of approvals, for example 0.0.0.0:8443. Default: none."),
+    ] = None,
+    webhook_url: Annotated[
+        str | None,
+        Parameter(help="Out of a cluster: the webhook's https URL; its configurations are created with it."),
+    ] = None,
     log_level: Annotated[str | None, Parameter(help="debug, info, warning or error. Default: info.")] = None,
     log_json: Annotated[bool | None, Parameter(help="Log lines as JSON.", negative="")] = None,
 ) -> int:
@@ -69,6 +77,8 @@ def run(
         "redis": redis,
         "install": install,
         "listen": listen,
+        "webhook_listen": webhook_listen,
+        "webhook_url": webhook_url,
         "log_level": log_level,
         "log_json": log_json,
     }

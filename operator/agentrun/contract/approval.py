@@ -69,6 +69,8 @@ class Decision(ContractModel):
     """Who decided."""
     decided_at: Timestamp | None = None
     """When."""
+    seal: ShortText = ""
+    """The admission webhook's proof of who decided what; it replaces whatever stands here."""
 
     @model_validator(mode="after")
     def _fields_fit_verdict(self) -> Decision:
@@ -132,6 +134,8 @@ class AgentApprovalStatus(ContractModel):
     """What became of it."""
     message: LongText = ""
     """Why an answer was refused."""
+    verified: bool | None = None
+    """Whether the admission webhook vouches for who gave the answer."""
     applied_at: Timestamp | None = None
     """When the answer was carried out."""
 

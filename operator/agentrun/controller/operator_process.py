@@ -23,6 +23,10 @@ from agentrun.controller.operator_signs import OperatorSigns
 from agentrun.controller.served_kinds import wait_for_kinds
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
+from agentrun.controller.webhook.seal_key import SealKey, SealVerifier
+from agentrun.controller.webhook.stored_secrets import StoredSecrets
+from agentrun.controller.webhook.webhook_configurations import WebhookPlace
+from agentrun.controller.webhook.webhook_service import WebhookService, WebhookSettings
 from agentrun.engine.clock import SystemClock, SystemEntropy
 from agentrun.engine.observer import Observers
 from agentrun.engine.scheduler import Scheduler
@@ -69,27 +73,63 @@ class OperatorProcess:
         )
         try:
             async with self._signs.shown(ledger), ApiClient(self._access, self._signs.metrics.note_request) as client:
-                await self._serve(client, ledger)
+                key = SealKey(StoredSecrets(client, self._namespace), f"{settings.install}-decision-seal")
+                webhook = self._build_webhook(client, key)
+                try:
+                    await self._serve(client, ledger, webhook, SealVerifier(key))
+                finally:
+                    if webhook is not None:
+                        await webhook.stop()
         finally:
             await ledger.close()
 
-    async def _serve(self, client: ApiClient, ledger: RedisLedger) -> None:
+    @property
+    def _namespace(self) -> str:
+        """Return where the operator's own objects stand."""
+        return self._settings.lease_namespace or self._access.default_namespace
+
+    def _build_webhook(self, client: ApiClient, key: SealKey) -> WebhookService | None:
+        settings = self._settings
+        if settings.webhook_listen is None:
+            return None
+        name = f"{settings.install}-webhook"
+        return WebhookService(
+            client,
+            SystemClock(),
+            key,
+            WebhookSettings(
+                listen=settings.webhook_listen,
+                place=WebhookPlace(settings.webhook_name or name, settings.webhook_url, tuple(settings.namespaces)),
+                service=settings.webhook_service or name,
+                namespace=self._namespace,
+                certificates=f"{name}-tls",
+                life=settings.webhook_certificate_life,
+                settle=settings.webhook_settle,
+                every=settings.webhook_look,
+            ),
+        )
+
+    async def _serve(
+        self, client: ApiClient, ledger: RedisLedger, webhook: WebhookService | None, verifier: SealVerifier
+    ) -> None:
         settings, signs, clock = self._settings, self._signs, SystemClock()
         namespaces: Sequence[str | None] = settings.namespaces or (None,)
         cluster = ApiCluster(client, settings.namespaces)
         duration = settings.lease_duration
         leadership = Leadership(
             client,
-            settings.lease_namespace or self._access.default_namespace,
+            self._namespace,
             f"{settings.install}-operator",
             settings.identity or f"{socket.gethostname()}-{secrets.token_hex(4)}",
             clock,
             LeaseTiming(duration, duration * 2 / 3, duration / 8),
         )
         asked = asyncio.create_task(self._stopping.wait(), name="stop")
-        if not await _comes_before(self._campaign(client, leadership), asked):
+        if not await _comes_before(self._campaign(client, leadership, webhook), asked):
             asked.cancel()
             return
+        requires = settings.approvals_require_verified
+        requires = webhook is not None if requires is None else requires
         events = EventPoster(client, clock, leadership.identity)
         scheduler = Scheduler(
             cluster=cluster,
@@ -104,9 +144,12 @@ class OperatorProcess:
                 sweep_every=settings.sweep_every,
                 nodes_kept=settings.retention_nodes,
                 runs_kept_with_nodes=settings.retention_max_finished_runs,
+                require_verified=requires,
             ),
             sessions=ApiSessionLeases(client, clock, settings.session_lease),
             observer=Observers(signs.metrics, events),
+            # Without a webhook there is no key, and rights on Secrets are not asked for.
+            verifier=verifier if webhook is not None or requires else None,
             seen_epoch=leadership.epoch,
             on_lead=leadership.note_epoch,
         )
@@ -138,10 +181,14 @@ class OperatorProcess:
             raise RuntimeError(f"{task.get_name()} ended although nobody asked it to")
         _log.info("stopped")
 
-    async def _campaign(self, client: ApiClient, leadership: Leadership) -> None:
+    async def _campaign(self, client: ApiClient, leadership: Leadership, webhook: WebhookService | None) -> None:
         await wait_for_kinds(client)
+        if webhook is not None:
+            await webhook.start()
         self._signs.note_candidate()
         await leadership.acquire()
+        if webhook is not None:
+            webhook.lead()
 
     async def _observe(self, source: KopfSource) -> None:
         running = asyncio.ensure_future(source.run())

@@ -6,11 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agentrun.contract.durations import parse_duration
-from agentrun.contract.model_base import NODE_NAME_PATTERN
+from agentrun.contract.model_base import NODE_NAME_PATTERN, ObjectName
 from agentrun.contract.run import Priority
 from agentrun.controller.session_leases import SESSION_LEASE
 from agentrun.ledger.redis_connection import Durability
@@ -86,5 +86,28 @@ class OperatorSettings(BaseSettings):
     """Slots of the global limit and of each pool that stay free for a priority and those above it: ``P0=2,P1=4``."""
     listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
     """Where probes and scrapes are answered; None: nowhere."""
+    webhook_listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
+    """Where the API server reaches the admission webhook for approvals; None: there is none."""
+    webhook_url: Annotated[str, Field(pattern=r"^https://[^/?#]+/?$", max_length=512)] | None = None
+    """Out of a cluster: the URL of ``webhook_listen`` as the API server knows it; the configurations are created."""
+    webhook_name: ObjectName | None = None
+    """Name of both webhook configurations; None: ``<install>-webhook``."""
+    webhook_service: Namespace | None = None
+    """The Service in front of the webhook, in the Lease's namespace; None: ``<install>-webhook``."""
+    webhook_certificate_life: Duration = timedelta(days=90)
+    """How long a certificate of the webhook lives; it is renewed after two thirds of that."""
+    webhook_settle: Kept = timedelta(minutes=1)
+    """How long API servers have to learn of a new authority before a certificate of it is served."""
+    webhook_look: Kept = timedelta(seconds=15)
+    """How often the webhook's certificates are looked at; well below ``webhook_settle``."""
+    approvals_require_verified: bool | None = None
+    """Refuse decisions that no webhook has sealed; None: where the webhook is on."""
     log_level: LogLevel = LogLevel.INFO
     log_json: bool = False
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _url_leads_to_webhook(cls, url: str | None, info: ValidationInfo) -> str | None:
+        if url is not None and info.data.get("webhook_listen") is None:
+            raise ValueError("goes with webhook_listen: say where the webhook listens as well")
+        return url

@@ -101,6 +101,8 @@ class InboxDesk:
         if request is None or approval.status is None or approval.status.state != "Open":
             return
         inbox = node.status.inbox
+        if decision is not None:
+            approval = await self._note_verified(approval, inbox.params_digest if inbox else request.params_digest)
         if request.inbox_id in node.status.decided:
             # Applied before a crash; noting it did not come through.
             await self._note(run, approval, "Applied", node.status.message)
@@ -112,7 +114,7 @@ class InboxDesk:
         judged = judge_decision(decision, request.inbox_id, inbox, facts.run.now)
         problem = "" if isinstance(judged, Accepted) else judged.message
         if inbox is not None and isinstance(judged, Accepted):
-            problem = self._misfit(facts, approval)
+            problem = self._unverified(approval, inbox) or self._misfit(facts, approval)
         if problem or inbox is None:
             await self._note(run, approval, "Refused", problem)
             if inbox is not None and inbox.id == request.inbox_id:
@@ -179,6 +181,20 @@ class InboxDesk:
         again = inbox.model_copy(update={"id": f"{inbox.kind.lower()}-{number}"})
         run.set_status(node, node.status.model_copy(update={"inbox": again, "questions": number}))
 
+    async def _note_verified(self, approval: AgentApproval, params_digest: str) -> AgentApproval:
+        verified = await self._services.verifier.is_verified(approval, params_digest)
+        status = approval.status or AgentApprovalStatus()
+        return approval.model_copy(update={"status": status.model_copy(update={"verified": verified})})
+
+    def _unverified(self, approval: AgentApproval, inbox: Inbox) -> str:
+        if not self._services.settings.require_verified or (approval.status and approval.status.verified):
+            return ""
+        on = f" on the params in question ({inbox.params_digest})" if inbox.params_digest else ""
+        return (
+            f"the decision is not verified: its seal does not prove that {_name(approval)} gave it{on}; "
+            "the admission webhook seals decisions: see that it is on, and answer the question that is open now"
+        )
+
     def _misfit(self, facts: NodeFacts, approval: AgentApproval) -> str:
         decision = approval.spec.decision
         if decision is None or decision.verdict is not Verdict.RESOLVE:
@@ -228,6 +244,11 @@ class InboxDesk:
         except AlreadyExistsError:
             # This very decision was applied before a crash.
             return
+
+
+def _name(approval: AgentApproval) -> str:
+    decision = approval.spec.decision
+    return (decision.decided_by if decision else "") or "anybody"
 
 
 def _question(node: NodeMemory, inbox: Inbox) -> str:

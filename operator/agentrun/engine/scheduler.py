@@ -26,6 +26,7 @@ from agentrun.decisions.facts import Problem
 from agentrun.decisions.retention import EndedRun
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
+from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
 from agentrun.engine.dispatcher import Dispatcher
 from agentrun.engine.housekeeping import Housekeeping
 from agentrun.engine.ledger_rebuild import LedgerRebuild
@@ -112,6 +113,7 @@ class Scheduler:
         settings: SchedulerSettings | None = None,
         sessions: SessionLeases | None = None,
         observer: Observer | None = None,
+        verifier: DecisionVerifier | None = None,
         seen_epoch: int = 0,
         on_lead: Callable[[int], None] = lambda epoch: None,
     ) -> None:
@@ -121,6 +123,7 @@ class Scheduler:
         self._validator = validator
         self._session_leases = sessions or NoSessionLeases()
         self._observer = observer or Unobserved()
+        self._verifier = verifier or NoVerifier()
         self._stopping = asyncio.Event()
         self._on_lead = on_lead
         self._failed_turns_before = 0
@@ -153,6 +156,7 @@ class Scheduler:
             find_run=lambda namespace, name: self._names.get((namespace, name)),
             sessions=self._session_leases,
             observer=self._observer,
+            verifier=self._verifier,
         )
         self._services.epoch = seen_epoch
         self._sessions = SessionKeeper(self._services)

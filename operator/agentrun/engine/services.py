@@ -10,6 +10,7 @@ from agentrun.contract.exact_json import JsonObject
 from agentrun.decisions.facts import Problem, SchemaJudge
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import Cluster
+from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
 from agentrun.engine.dispatcher import Dispatcher
 from agentrun.engine.observer import Observer, Unobserved
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
@@ -55,6 +56,7 @@ class EngineServices:
     """(namespace, name) to a run that is known."""
     sessions: SessionLeases = field(default_factory=NoSessionLeases)
     observer: Observer = field(default_factory=Unobserved)
+    verifier: DecisionVerifier = field(default_factory=NoVerifier)
     epoch: int = 0
 
     def now(self) -> datetime:

@@ -43,5 +43,7 @@ class SchedulerSettings:
     """How long the nodes and approvals of a run that has ended are kept."""
     runs_kept_with_nodes: int = 1000
     """Runs of a namespace that keep their nodes after the end; of more the oldest lose them earlier."""
+    require_verified: bool = False
+    """Refuse decisions that no admission webhook has sealed."""
     finished_keep: timedelta = timedelta(days=30)
     """How long the ledger remembers the outcome of a finished run."""

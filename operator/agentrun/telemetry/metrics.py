@@ -78,6 +78,7 @@ LABELS: Mapping[str, Label] = {
             {
                 "agentruns", "agentruns/status", "agentnodes", "agentnodes/status", "agentapprovals",
                 "agentapprovals/status", "agenttools", "agenttools/status", "leases", "namespaces", "discovery",
+                "secrets", "subjectaccessreviews", "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
             }
         ),
     ),
