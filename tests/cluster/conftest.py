@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.cluster_site import ClusterSite
-from support.control_plane import ControlPlane, find_assets
+from support.control_plane import ControlPlane, find_assets, install_custom_resources
 from support.ledger_server import DURABLE, LedgerServer
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,10 +36,7 @@ def control_plane() -> Iterator[ControlPlane | None]:
 def kubeconfig(control_plane: ControlPlane | None) -> Path:
     """The kubeconfig of the cluster under test, its custom resources installed."""
     path = control_plane.kubeconfig if control_plane else Path(os.environ["KUBECONFIG"])
-    apply = ["kubectl", "--kubeconfig", str(path), "apply", "--validate=false", "-f", str(REPOSITORY / "crds")]
-    subprocess.run(apply, check=True, stdout=sys.stderr)
-    wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]
-    subprocess.run(["kubectl", "--kubeconfig", str(path), *wait], check=True, stdout=sys.stderr)
+    install_custom_resources(path)
     return path
 
 

@@ -1,6 +1,7 @@
 """Deletion in every mode, with the operator up and down; and the same run again."""
 
 import pytest
+import redis
 
 from support.cluster_site import ClusterSite
 
@@ -59,6 +60,29 @@ def test_a_deleted_run_leaves_nothing_behind_and_nothing_goes_on(site: ClusterSi
     # The same content again goes on with what was executed.
     site.apply_run("gone", chain(), session="s")
     ends_after_its_session_is_free(site)
+
+
+@pytest.mark.parametrize("operator", ["up", "down"])
+def test_a_deleted_namespace_leaves_nothing_behind(site: ClusterSite, operator: str) -> None:
+    site.apply_tools('{"act": {}}')
+    site.start_operator(lease_namespace="default")
+    site.start_worker()
+    site.apply_run("gone", chain(), session="s")
+    site.until(lambda: site.effects_of("x") == 1)
+    if operator == "down":
+        for process in site.running("operator"):
+            site.kill(process)
+    site.kubectl("delete", "namespace", site.namespace, "--wait=false", inside=False)
+    spaces = ("get", "namespace", site.namespace, "--ignore-not-found", "-o", "name")
+    site.until(lambda: site.kubectl(*spaces, inside=False) == "", _COLLECTED_WITHIN)
+    if operator == "down":
+        site.start_operator(lease_namespace="default")
+    with redis.Redis.from_url(site.ledger.url, decode_responses=True) as ledger:
+        key = f"{site.namespace}:{site.namespace}:runs"
+        site.until(lambda: ledger.scard(key) == 0, 90)
+    # The run goes on until the namespace's own deletion has come to it.
+    assert site.effects_of("x") == 1
+    assert site.effects_of("y") <= 1
 
 
 def test_a_finished_run_that_is_deleted_and_applied_again_executes_nothing(site: ClusterSite) -> None:

@@ -38,9 +38,10 @@ def answer_questions(site: ClusterSite) -> None:
         if status.get("state") != "Open" or question["spec"].get("decision"):
             continue
         word = json.loads(status["request"]["paramsPreview"])["word"]
-        decision = {"verdict": "Release", "effect": "NotExecuted", "decidedBy": "Ada"}
+        said: dict[str, object] = {"verdict": "Release", "effect": "NotExecuted"}
         if site.effects_of(word):
-            decision = {"verdict": "Resolve", "effect": "Executed", "result": {"did": word}, "decidedBy": "Ada"}
+            said = {"verdict": "Resolve", "effect": "Executed", "result": {"did": word}}
+        decision = {**said, "decidedBy": "Ada"}
         patch = json.dumps({"spec": {"decision": decision}})
         site.kubectl("patch", "agentapproval", question["metadata"]["name"], "--type=merge", "-p", patch)
 

@@ -55,7 +55,7 @@ def test_run_and_lease_deleted_in_mid_call_keep_the_session_until_the_attempt_ha
     def is_free() -> bool:
         busy.kubectl("delete", "agentrun", "later", "--ignore-not-found")
         busy.apply_run("later", act("z"), session="s")
-        return busy.wait_ended("later")["phase"] == "Succeeded"
+        return bool(busy.wait_ended("later")["phase"] == "Succeeded")
 
     busy.until(is_free)
     assert (busy.effects_of("x"), busy.effects_of("y"), busy.effects_of("z")) == (1, 0, 1)

@@ -38,10 +38,17 @@ class ClusterSite:
 
     # --- processes
 
-    def start_operator(self, *arguments: str, name: str = "operator") -> subprocess.Popen[bytes]:
+    def start_operator(
+        self, *arguments: str, name: str = "operator", lease_namespace: str | None = None, lease: str = "4s"
+    ) -> subprocess.Popen[bytes]:
         """Start an operator for this namespace; two of different names compete for the lead."""
         serve = ["operator", "run", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
-        environment = {"LEASE_NAMESPACE": self.namespace, "LEASE_DURATION": "4s", "IDENTITY": name, "SWEEP_EVERY": "5s"}
+        environment = {
+            "LEASE_NAMESPACE": lease_namespace or self.namespace,
+            "LEASE_DURATION": lease,
+            "IDENTITY": name,
+            "SWEEP_EVERY": "5s",
+        }
         return self._start(
             name,
             ["-m", "agentrun.cli", *serve, "--install", self.namespace, "--redis", self.ledger.url, *arguments],

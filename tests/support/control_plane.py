@@ -12,10 +12,12 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -70,6 +72,27 @@ class ControlPlane:
         process = self._processes.pop(name)
         process.kill()
         process.wait()
+
+    def copy_data(self, target: Path) -> None:
+        """Copy all objects as they are now, as a backup would; etcd and API server are away meanwhile."""
+        self._without_server(lambda: shutil.copytree(self.folder / "etcd", target))
+
+    def restore_data(self, source: Path) -> None:
+        """Put all objects back to what they were at a copy; etcd and API server are away meanwhile."""
+
+        def restore() -> None:
+            shutil.rmtree(self.folder / "etcd")
+            shutil.copytree(source, self.folder / "etcd")
+
+        self._without_server(restore)
+
+    def _without_server(self, work: Callable[[], object]) -> None:
+        for name in ("kube-apiserver", "etcd"):
+            self.kill_part(name)
+        work()
+        for name in ("etcd", "kube-apiserver"):
+            self.start_part(name)
+        self._wait_until_ready()
 
     def signal_part(self, name: str, number: signal.Signals) -> None:
         """Send a signal to one part: SIGSTOP has it stand still, as a long pause of its machine would."""
@@ -216,3 +239,12 @@ def _free_ports(count: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
+
+
+def install_custom_resources(kubeconfig: Path) -> None:
+    """Apply the product's definitions and wait until they are served."""
+    kubectl = ["kubectl", "--kubeconfig", str(kubeconfig)]
+    folder = Path(__file__).parents[2] / "crds"
+    subprocess.run([*kubectl, "apply", "--validate=false", "-f", str(folder)], check=True, stdout=sys.stderr)
+    wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]
+    subprocess.run([*kubectl, *wait], check=True, stdout=sys.stderr)

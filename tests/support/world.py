@@ -15,6 +15,7 @@ from agentrun.contract.node import AgentNode, AgentNodeStatus
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRunStatus
 from agentrun.contract.tool import ToolType
 from agentrun.engine.cluster_port import Cluster, ClusterUnavailableError, GoneError
+from agentrun.engine.decision_verifier import DecisionVerifier
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.session_port import SessionLeases
 from agentrun.engine.settings import SchedulerSettings
@@ -103,6 +104,7 @@ class World:
         self.script = Script.model_validate(with_call_lists(read_yaml(script)))
         self.mortality = Mortality()
         self.sessions: SessionLeases | None = None
+        self.verifier: DecisionVerifier | None = None
         self.scheduler: Scheduler | None = None
         self.worker: Worker | None = None
         self._slots = slots
@@ -125,6 +127,7 @@ class World:
             validator=SchemaValidator(),
             settings=settings or SchedulerSettings(),
             sessions=self.sessions,
+            verifier=self.verifier,
         )
         self._engine = asyncio.create_task(self.scheduler.run())
 

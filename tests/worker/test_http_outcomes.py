@@ -145,8 +145,8 @@ async def test_an_answer_tells_effect_class_and_reason(
 async def test_the_whole_exchange_ends_at_the_deadline(behaviour: Behaviour) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    outcome = await call_provider(behaviour, seconds=0.3)
-    assert loop.time() - began < 2
+    outcome = await call_provider(behaviour, seconds=1.5)
+    assert loop.time() - began < 6
     assert summary(outcome) == (UNKNOWN, RETRYABLE, "AttemptTimeout")
 
 
