@@ -60,6 +60,11 @@ chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200; S
 	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests \
 	  $(PY) -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: setup ## Measure the operator on a control plane of its own: ARGS="--only chain", ARGS=--help
+	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests \
+	  $(PY) -m bench_cluster $(ARGS)
+
 .PHONY: unit
 unit: setup ## Run the tests that need seconds and no API server
 	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (slow or apiserver or cluster)" $(ARGS)
