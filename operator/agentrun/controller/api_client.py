@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
@@ -19,6 +21,8 @@ _ANSWER_WITHIN = timedelta(seconds=30)
 _CONNECT_WITHIN = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=330)
 """A watch without any line for this long is taken for dead: the server ends every watch before."""
+_AUTHORIZATION_KEPT = timedelta(seconds=5)
+"""The Kubernetes client reads its whole kubeconfig again whenever it is asked who we are: a third of a millisecond."""
 _CONNECTIONS = 64
 _LONGEST_LINE = 4 * 1024 * 1024
 _PAGE = 500
@@ -37,6 +41,8 @@ class ApiClient:
         self._access = access
         self._note = note
         self._session: aiohttp.ClientSession | None = None
+        self._authorization: str | None = None
+        self._authorization_until = -math.inf
         self.requests_total: Counter[str] = Counter()
         """Requests sent so far, by verb."""
 
@@ -83,6 +89,8 @@ class ApiClient:
             raise ClusterUnavailableError(f"{verb} {path}: {type(error).__name__}: {error}") from error
         self._note(verb, path, status)
         answer = _read(text)
+        if status == 401:
+            self._authorization_until = -math.inf
         if status >= 400:
             raise api_error(status, answer, f"{verb} {path}")
         return answer
@@ -156,8 +164,11 @@ class ApiClient:
 
     def _headers(self, content_type: str, accept: str = JSON) -> dict[str, str]:
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": "agentrun-operator"}
-        authorization = self._access.authorization()
-        return headers if authorization is None else {**headers, "Authorization": authorization}
+        now = time.monotonic()
+        if now >= self._authorization_until:
+            self._authorization = self._access.authorization()
+            self._authorization_until = now + _AUTHORIZATION_KEPT.total_seconds()
+        return headers if self._authorization is None else {**headers, "Authorization": self._authorization}
 
 
 def _uid(item: JsonObject) -> str:
