@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import aiohttp
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from bench_cluster.server_metrics import write_kind
 
