@@ -22,7 +22,7 @@ _CONNECT_WITHIN = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=330)
 """A watch without any line for this long is taken for dead: the server ends every watch before."""
 _AUTHORIZATION_KEPT = timedelta(seconds=5)
-"""The Kubernetes client reads its whole kubeconfig again whenever it is asked who we are: a third of a millisecond."""
+"""The Kubernetes client reads its whole kubeconfig again whenever it is asked who we are: 0.13 ms at least."""
 _CONNECTIONS = 64
 _LONGEST_LINE = 4 * 1024 * 1024
 _PAGE = 500
