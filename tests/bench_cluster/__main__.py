@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -41,7 +42,7 @@ examples:
   make bench-cluster ARGS="--only large --terminal-nodes 50000 --json large.json"
 
 exit codes: 0 measured (aims may be missed), 1 a part failed, or a run was lost or a call made twice,
-2 the arguments cannot be used, 6 there is no control plane here
+2 the arguments cannot be used, 6 there is no control plane here, 130 interrupted
 """
 
 
@@ -69,6 +70,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 async def measure(given: argparse.Namespace, assets: Path) -> dict[str, Any]:
     """Measure the chosen parts, each on a control plane of its own; raw and tree share one."""
+    measuring = asyncio.current_task()
+    if measuring is not None:
+        # Told to end, it must end what it started as well.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, measuring.cancel)
     chosen = given.only or list(PARTS)
     found: dict[str, Any] = {"machine": describe_machine(assets), "scale": given.scale, "parts": {}}
     parts = found["parts"]
@@ -114,7 +120,10 @@ def main() -> int:
     if assets is None:
         print("no control plane on this machine: tests/cluster/prepare builds one", file=sys.stderr)
         return 6
-    found = asyncio.run(measure(given, assets))
+    try:
+        found = asyncio.run(measure(given, assets))
+    except asyncio.CancelledError:
+        return 130
     aims = judge(found["parts"])
     found["aims"] = [asdict(aim) for aim in aims]
     _store(given.json, found)

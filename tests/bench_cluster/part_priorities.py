@@ -46,8 +46,9 @@ async def measure_priorities(site: Site, scale: float) -> dict[str, Any]:
     await asyncio.sleep(5)
     site.start_worker([place], _SLOTS)
     await site.until_called(1, 60)
+    window_began = time.time()
     sent = await _send_steadily(site, place, _WINDOW_SECONDS * max(0.25, min(scale, 1.0)))
-    ended_at = time.time()
+    window_ended = time.time()
     await asyncio.sleep(10)
     waits: dict[str, list[float]] = defaultdict(list)
     waiting: defaultdict[str, int] = defaultdict(int)
@@ -59,6 +60,7 @@ async def measure_priorities(site: Site, scale: float) -> dict[str, Any]:
             waits[status["priority"]].append(read_time(status["startedAt"]) - read_time(status["queuedSince"]))
         else:
             waiting[status.get("priority", "none")] += 1
+    p3_calls = sum(word == "p3" and window_began <= at < window_ended for word, at in site.read_clock())
     calls = dict(site.read_clock())
     end_to_end = {
         priority: summarize_ms(
@@ -76,9 +78,7 @@ async def measure_priorities(site: Site, scale: float) -> dict[str, Any]:
         "apply_to_call": end_to_end,
         "sent": len(sent),
         "not_called": sum(word not in calls for word in sent),
-        "p3_calls_per_s": round(
-            sum(word == "p3" and at < ended_at for word, at in site.read_clock()) / (ended_at - filled - 5), 1
-        ),
+        "p3_calls_per_s": round(p3_calls / (window_ended - window_began), 1),
         "still_waiting": dict(waiting),
         "operator_peak_rss_mb": round((await site.look()).use["operator"].peak_rss_bytes / 2**20),
     }
