@@ -24,7 +24,7 @@ async def measure_chain(site: Site, scale: float) -> dict[str, Any]:
     first_calls = []
     for at in range(chains):
         began = await site.submit([(place, build_chain(f"chain-{at}", _STEPS))])
-        await site.until_ended(at + 2, _WITHIN)
+        await site.until_ended(at + 2, _WITHIN, 0.5)
         first_calls.append(min(moment for word, moment in site.read_clock() if word == f"chain-{at}/n0") - began)
     calls = site.read_clock()
     gaps = [

@@ -116,7 +116,7 @@ async def _until_in_line(site: Site, priority: str, nodes: int) -> None:
         depth = read_counts(await site.operator_metrics(), "agentrun_queue_depth")
         return sum(count for labels, count in depth.items() if ("priority", priority) in labels) >= nodes
 
-    await site.until(f"{nodes} nodes of {priority} stand in line", holds, _IN_LINE_WITHIN)
+    await site.until(f"{nodes} nodes of {priority} stand in line", holds, _IN_LINE_WITHIN, 1.0)
 
 
 async def _send_steadily(site: Site, place: str, seconds: float) -> dict[str, float]:
