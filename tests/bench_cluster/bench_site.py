@@ -105,13 +105,14 @@ class Site:
                 process.wait()
 
     def _start(self, name: str, arguments: list[str], settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join([str(REPOSITORY / "tests"), os.environ.get("PYTHONPATH", "")])
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY / "tests"), **settings},
+                env={**os.environ, "PYTHONPATH": path, **settings},
                 start_new_session=True,
             )
         self._started.append(process)
