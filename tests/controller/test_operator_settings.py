@@ -29,3 +29,19 @@ def test_reserved_slots_that_make_no_sense_are_refused(monkeypatch: pytest.Monke
 
     with pytest.raises(ValidationError, match="reserved_slots"):
         OperatorSettings()
+
+
+def test_a_url_of_the_webhook_needs_a_webhook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTRUN_OPERATOR_WEBHOOK_URL", "https://10.0.0.1:8443")
+    with pytest.raises(ValidationError, match="webhook_listen"):
+        OperatorSettings()
+    monkeypatch.setenv("AGENTRUN_OPERATOR_WEBHOOK_LISTEN", "0.0.0.0:8443")
+    assert OperatorSettings().webhook_url == "https://10.0.0.1:8443"
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.1", "https://", "https://10.0.0.1/path", "https://u@h?x"])
+def test_a_url_that_no_api_server_takes_is_refused(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("AGENTRUN_OPERATOR_WEBHOOK_LISTEN", "0.0.0.0:8443")
+    monkeypatch.setenv("AGENTRUN_OPERATOR_WEBHOOK_URL", url)
+    with pytest.raises(ValidationError, match="webhook_url"):
+        OperatorSettings()

@@ -52,7 +52,8 @@ def run(
 
     Every option may be set as an environment variable as well, AGENTRUN_OPERATOR_<OPTION>; NAMESPACES takes names
     separated by commas. Further ones are LEASE_NAMESPACE, LEASE_DURATION (15s), IDENTITY, GLOBAL_LIMIT and DURABILITY
-    (Require or Accept). Several operators of one install may run: one leads, the others stand by.
+    (Require or Accept); those of the webhook stand in docs/operator.md. Several operators of one install may run: one
+    leads, the others stand by.
 
     Exit codes: 0 stopped in order, 1 another operator has taken the lead or a part failed (start it anew), 2 arguments
     or environment cannot be used, 6 no API server is known.

@@ -88,7 +88,7 @@ class OperatorSettings(BaseSettings):
     """Where probes and scrapes are answered; None: nowhere."""
     webhook_listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
     """Where the API server reaches the admission webhook for approvals; None: there is none."""
-    webhook_url: Annotated[str, Field(pattern=r"^https://[^/?#]+/?$", max_length=512)] | None = None
+    webhook_url: Annotated[str, Field(pattern=r"^https://[^/?#@]+/?$", max_length=512)] | None = None
     """Out of a cluster: the URL of ``webhook_listen`` as the API server knows it; the configurations are created."""
     webhook_name: ObjectName | None = None
     """Name of both webhook configurations; None: ``<install>-webhook``."""

@@ -92,7 +92,7 @@ class CertificateKeeper:
         )
         if step is not CertificateStep.KEEP:
             await self._carry_out(step, found, secret)
-            _log.info("webhook_certificates_changed", step=step, secret=self._terms.secret)
+            _log.info("webhook_certificates_changed", step=step.value, secret=self._terms.secret)
         return step
 
     def _use(self, found: CertificateSet) -> None:

@@ -73,7 +73,7 @@ class WebhookConfigurations:
             if await self._create(kind, bundle):
                 return
             if kind not in self._missing:
-                _log.warning("webhook_configuration_missing", kind=kind, name=self._place.name)
+                _log.warning("webhook_configuration_missing", kind=kind.value, name=self._place.name)
             self._missing.add(kind)
             return
         self._missing.discard(kind)
@@ -84,7 +84,7 @@ class WebhookConfigurations:
                 "webhooks": [{"name": hook.get("name"), "clientConfig": self._patched(kind, bundle)} for hook in wrong]
             }
             await self._client.request("PATCH", path, patch, content_type=_PATCH)
-            _log.info("webhook_configuration_patched", kind=kind, name=self._place.name)
+            _log.info("webhook_configuration_patched", kind=kind.value, name=self._place.name)
 
     def _fits(self, kind: _Kind, hook: JsonObject, bundle: str) -> bool:
         config = hook.get("clientConfig")
@@ -107,7 +107,7 @@ class WebhookConfigurations:
         except NameTakenError:
             # Another replica was faster; the next round looks at what it made.
             return True
-        _log.info("webhook_configuration_created", kind=kind, name=self._place.name)
+        _log.info("webhook_configuration_created", kind=kind.value, name=self._place.name)
         return True
 
     def _configuration(self, kind: _Kind, bundle: str) -> JsonObject:

@@ -104,10 +104,10 @@ class WebhookServer:
         except TimeoutError:
             return _failed(uid, f"no answer within {_WITHIN} s", 504)
         except (ClusterUnavailableError, ConflictError, GoneError, ObjectRefusedError, UnusableKeyError) as error:
-            _log.warning("review_failed", stage=stage, cause=str(error))
+            _log.warning("review_failed", stage=stage.value, cause=str(error))
             return _failed(uid, str(error), 503)
         except Exception as error:  # noqa: BLE001 - the server's edge: a bug admits nothing
-            _log.exception("review_failed", stage=stage)
+            _log.exception("review_failed", stage=stage.value)
             return _failed(uid, type(error).__name__, 500)
 
 
