@@ -3,6 +3,7 @@
 import base64
 import json
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,9 +35,9 @@ class Guarded:
         site.kubectl("label", "namespace", site.namespace, label, "--overwrite", inside=False)
         site.apply_tools('{"act": {"approval": {"required": "Always"}}}')
 
-    def start_operator(self, name: str = "operator", listen: str = "") -> None:
+    def start_operator(self, name: str = "operator", listen: str = "") -> subprocess.Popen[bytes]:
         listen = listen or self.url.removeprefix("https://")
-        self.site.start_operator("--webhook-listen", listen, "--webhook-url", self.url, name=name)
+        return self.site.start_operator("--webhook-listen", listen, "--webhook-url", self.url, name=name)
 
     def wait_for_webhook(self) -> None:
         for kind in CONFIGURATIONS:
@@ -109,6 +110,23 @@ def test_who_may_decide_is_asked_and_who_did_is_known(guarded: Guarded) -> None:
     site.until(lambda: site.get("agentrun", "asked") == {}, within=120)
 
 
+def test_what_the_models_refuse_is_refused_at_once_and_stored_where_nobody_answers(guarded: Guarded) -> None:
+    site = guarded.site
+    operator = guarded.start_operator()
+    guarded.wait_for_webhook()
+    with pytest.raises(AssertionError, match=r"denied the request: .*condition"):
+        site.apply_run("wrong", [{"name": "a", "type": "Condition"}])
+    with pytest.raises(AssertionError, match=r"denied the request: .*python"):
+        site.apply(json.dumps(_tool_without_spec("wrong")))
+    site.apply_run("right", [{"name": "a", "tool": "act", "params": {"word": "x"}}])
+    site.terminate(operator)
+    site.apply_run("wrong", [{"name": "a", "type": "Condition"}])
+    guarded.start_operator()
+    assert site.wait_ended("wrong")["reason"] == "InvalidSpec"
+    # What is stored already may be labelled all the same.
+    site.kubectl("label", "agentrun", "wrong", "team=a")
+
+
 def test_a_decision_on_other_params_is_not_verified_and_the_question_stays_open(guarded: Guarded) -> None:
     site = guarded.site
     guarded.start_operator()
@@ -176,6 +194,15 @@ def test_a_decision_without_the_webhook_is_unverified_and_counts_unless_that_is_
     assert site.get("agentapproval", name)["status"]["verified"] is False
     assert site.effects_of("x") == 0 if required else site.wait_ended("asked")["phase"] == "Succeeded"
     assert ("decision-seal" in site.kubectl("get", "secrets", "-o", "name")) is required
+
+
+def _tool_without_spec(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "agentrun.dev/v1alpha1",
+        "kind": "AgentTool",
+        "metadata": {"name": name},
+        "spec": {"type": "python"},
+    }
 
 
 def _state(approval: dict[str, Any]) -> str:

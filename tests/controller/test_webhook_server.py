@@ -13,7 +13,7 @@ import pytest
 from agentrun.controller.webhook.access_reviews import Access, Requester
 from agentrun.controller.webhook.approval_admission import ApprovalAdmission, Stage
 from agentrun.controller.webhook.certificates import CertificateSet, make_certificates
-from agentrun.controller.webhook.webhook_configurations import PATHS
+from agentrun.controller.webhook.webhook_configurations import OBJECTS_PATH, PATHS
 from agentrun.controller.webhook.webhook_server import WebhookServer
 from agentrun.engine.clock import SystemClock
 from agentrun.engine.cluster_port import ClusterUnavailableError
@@ -50,9 +50,11 @@ class Served:
         self.server = WebhookServer(ListenAddress("127.0.0.1", self.port), admission)
         self.server.use(self.certificates.serving)
 
-    async def ask(self, body: Any, trusts: CertificateSet | None = None) -> tuple[int, Any]:
+    async def ask(
+        self, body: Any, trusts: CertificateSet | None = None, path: str = PATHS[Stage.MUTATE]
+    ) -> tuple[int, Any]:
         context = ssl.create_default_context(cadata=(trusts or self.certificates).bundle.decode())
-        url = f"https://127.0.0.1:{self.port}{PATHS[Stage.MUTATE]}"
+        url = f"https://127.0.0.1:{self.port}{path}"
         async with (
             aiohttp.ClientSession() as session,
             session.post(url, json=body, ssl=context) as response,
@@ -108,6 +110,29 @@ async def test_what_is_no_review_is_a_bad_request(serve: Any, body: Any) -> None
     served = await serve(Roles())
     status, _ = await served.ask(body)
     assert status == 400
+
+
+RUN = {"apiVersion": "agentrun.dev/v1alpha1", "kind": "AgentRun", "metadata": {"generateName": "r-"}}
+RIGHT = {**RUN, "spec": {"intent": "x", "nodes": [{"name": "a", "tool": "t"}]}}
+WRONG = {**RUN, "spec": {"intent": "x", "nodes": [{"name": "a", "type": "Condition"}]}}
+
+
+@pytest.mark.parametrize(
+    "before, after, want",
+    [
+        pytest.param(None, RIGHT, "", id="right"),
+        pytest.param(None, WRONG, "condition", id="wrong"),
+        pytest.param(RIGHT, WRONG, "condition", id="made wrong"),
+        pytest.param(WRONG, {**WRONG, "metadata": {"finalizers": []}}, "", id="wrong before"),
+        pytest.param(None, {**RUN, "kind": "Other"}, "", id="not ours"),
+    ],
+)
+async def test_what_the_models_refuse_is_refused(serve: Any, before: Any, after: Any, want: str) -> None:
+    served = await serve(Roles())
+    body = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "object": after, "oldObject": before}}
+    status, answer = await served.ask(body, path=OBJECTS_PATH)
+    assert (status, answer["response"]["allowed"]) == (200, not want)
+    assert want in answer["response"].get("status", {}).get("message", "")
 
 
 async def test_a_new_certificate_is_served_without_a_restart(serve: Any) -> None:

@@ -21,6 +21,7 @@ from agentrun.engine.cluster_port import GoneError
 
 API = "admissionregistration.k8s.io/v1"
 PATHS: dict[Stage, str] = {stage: f"/{stage}-agentapprovals" for stage in Stage}
+OBJECTS_PATH = "/validate-objects"
 TIMEOUT_SECONDS = 3
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Set by Kubernetes 1.21 and later on every namespace."""
@@ -37,7 +38,23 @@ class _Kind(StrEnum):
         return f"/apis/{API}/{self.lower()}s"
 
 
-_STAGES = {_Kind.MUTATING: Stage.MUTATE, _Kind.VALIDATING: Stage.VALIDATE}
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    name: str
+    path: str
+    resources: tuple[str, ...]
+    operations: tuple[str, ...]
+    failure_policy: str
+
+
+_HOOKS: dict[_Kind, tuple[_Hook, ...]] = {
+    kind: (_Hook(f"{stage}.agentapprovals.{API_GROUP}", PATHS[stage], ("agentapprovals",), ("UPDATE",), "Fail"),)
+    for kind, stage in ((_Kind.MUTATING, Stage.MUTATE), (_Kind.VALIDATING, Stage.VALIDATE))
+}
+# The operator judges these again: without an answer they are stored all the same.
+_HOOKS[_Kind.VALIDATING] += (
+    _Hook(f"validate.objects.{API_GROUP}", OBJECTS_PATH, ("agentruns", "agenttools"), ("CREATE", "UPDATE"), "Ignore"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +95,22 @@ class WebhookConfigurations:
             return
         self._missing.discard(kind)
         hooks = found.get("webhooks")
-        wrong = [hook for hook in hooks or () if isinstance(hook, dict) and not self._fits(kind, hook, bundle)]
+        wrong: list[JsonValue] = [
+            {"name": hook.get("name"), "clientConfig": wanted}
+            for hook in hooks or ()
+            if isinstance(hook, dict)
+            for wanted in (self._client_config(kind, str(hook.get("name")), bundle),)
+            if not _holds(hook.get("clientConfig"), wanted)
+        ]
         if wrong:
-            patch: JsonObject = {
-                "webhooks": [{"name": hook.get("name"), "clientConfig": self._patched(kind, bundle)} for hook in wrong]
-            }
-            await self._client.request("PATCH", path, patch, content_type=_PATCH)
+            await self._client.request("PATCH", path, {"webhooks": wrong}, content_type=_PATCH)
             _log.info("webhook_configuration_patched", kind=kind.value, name=self._place.name)
 
-    def _fits(self, kind: _Kind, hook: JsonObject, bundle: str) -> bool:
-        config = hook.get("clientConfig")
-        return isinstance(config, dict) and all(
-            config.get(field) == value for field, value in self._patched(kind, bundle).items()
-        )
-
-    def _patched(self, kind: _Kind, bundle: str) -> JsonObject:
-        url: JsonObject = {"url": self._url(kind)} if self._place.url else {}
-        return {"caBundle": bundle, **url}
-
-    def _url(self, kind: _Kind) -> str:
-        return f"{(self._place.url or '').rstrip('/')}{PATHS[_STAGES[kind]]}"
+    def _client_config(self, kind: _Kind, name: str, bundle: str) -> JsonObject:
+        path = next((hook.path for hook in _HOOKS[kind] if hook.name == name), None)
+        if self._place.url is None or path is None:
+            return {"caBundle": bundle}
+        return {"caBundle": bundle, "url": f"{self._place.url.rstrip('/')}{path}"}
 
     async def _create(self, kind: _Kind, bundle: str) -> bool:
         if self._place.url is None:
@@ -111,18 +124,25 @@ class WebhookConfigurations:
         return True
 
     def _configuration(self, kind: _Kind, bundle: str) -> JsonObject:
-        rule: JsonObject = {
-            "apiGroups": [API_GROUP],
-            "apiVersions": ["*"],
-            "operations": ["UPDATE"],
-            "resources": ["agentapprovals"],
-            "scope": "Namespaced",
-        }
-        hook: JsonObject = {
-            "name": f"{_STAGES[kind]}.agentapprovals.{API_GROUP}",
-            "clientConfig": self._patched(kind, bundle),
-            "rules": [rule],
-            "failurePolicy": "Fail",
+        hooks: list[JsonValue] = [
+            self._build(hook, self._client_config(kind, hook.name, bundle)) for hook in _HOOKS[kind]
+        ]
+        return {"apiVersion": API, "kind": kind, "metadata": {"name": self._place.name}, "webhooks": hooks}
+
+    def _build(self, hook: _Hook, client_config: JsonObject) -> JsonObject:
+        built: JsonObject = {
+            "name": hook.name,
+            "clientConfig": client_config,
+            "rules": [
+                {
+                    "apiGroups": [API_GROUP],
+                    "apiVersions": ["*"],
+                    "operations": list(hook.operations),
+                    "resources": list(hook.resources),
+                    "scope": "Namespaced",
+                }
+            ],
+            "failurePolicy": hook.failure_policy,
             "matchPolicy": "Equivalent",
             "sideEffects": "None",
             "timeoutSeconds": TIMEOUT_SECONDS,
@@ -130,7 +150,11 @@ class WebhookConfigurations:
         }
         if self._place.namespaces:
             names: list[JsonValue] = list(self._place.namespaces)
-            hook["namespaceSelector"] = {
+            built["namespaceSelector"] = {
                 "matchExpressions": [{"key": NAMESPACE_LABEL, "operator": "In", "values": names}]
             }
-        return {"apiVersion": API, "kind": kind, "metadata": {"name": self._place.name}, "webhooks": [hook]}
+        return built
+
+
+def _holds(config: JsonValue, wanted: JsonObject) -> bool:
+    return isinstance(config, dict) and all(config.get(field) == value for field, value in wanted.items())

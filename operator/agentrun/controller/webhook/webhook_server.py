@@ -10,6 +10,7 @@ import asyncio
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -24,8 +25,9 @@ from agentrun.controller.webhook.approval_admission import (
     refuse,
 )
 from agentrun.controller.webhook.certificates import KeyPair
+from agentrun.controller.webhook.object_review import review_object
 from agentrun.controller.webhook.seal_key import UnusableKeyError
-from agentrun.controller.webhook.webhook_configurations import PATHS, TIMEOUT_SECONDS
+from agentrun.controller.webhook.webhook_configurations import OBJECTS_PATH, PATHS, TIMEOUT_SECONDS
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
 from agentrun.telemetry.listen_address import ListenAddress
 from agentrun.telemetry.probe_server import CannotListenError
@@ -61,7 +63,8 @@ class WebhookServer:
         """Serve from now on. Raises :class:`~agentrun.telemetry.probe_server.CannotListenError`."""
         app = web.Application(client_max_size=_LONGEST)
         for stage, path in PATHS.items():
-            app.router.add_post(path, self._handler(stage))
+            app.router.add_post(path, _handler(partial(self._answer, stage)))
+        app.router.add_post(OBJECTS_PATH, _handler(_answer_about_object))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_WITHIN)
         await self._runner.setup()
         try:
@@ -76,22 +79,6 @@ class WebhookServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
-
-    def _handler(self, stage: Stage) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        async def handle(request: web.Request) -> web.Response:
-            try:
-                review = parse_json(await request.read())
-            except JsonRefusedError as error:
-                return web.Response(status=400, text=str(error))
-            if not isinstance(review, dict):
-                return web.Response(status=400, text="expected an object")
-            try:
-                answer = await self._answer(stage, review)
-            except MalformedReviewError as error:
-                return web.Response(status=400, text=str(error))
-            return web.Response(text=canonical_json(answer), content_type="application/json")
-
-        return handle
 
     async def _answer(self, stage: Stage, review: JsonObject) -> JsonObject:
         request = review.get("request")
@@ -109,6 +96,29 @@ class WebhookServer:
         except Exception as error:  # noqa: BLE001 - the server's edge: a bug admits nothing
             _log.exception("review_failed", stage=stage.value)
             return _failed(uid, type(error).__name__, 500)
+
+
+def _handler(
+    answer_review: Callable[[JsonObject], Awaitable[JsonObject]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            review = parse_json(await request.read())
+        except JsonRefusedError as error:
+            return web.Response(status=400, text=str(error))
+        if not isinstance(review, dict):
+            return web.Response(status=400, text="expected an object")
+        try:
+            answer = await answer_review(review)
+        except MalformedReviewError as error:
+            return web.Response(status=400, text=str(error))
+        return web.Response(text=canonical_json(answer), content_type="application/json")
+
+    return handle
+
+
+async def _answer_about_object(review: JsonObject) -> JsonObject:
+    return review_object(review)
 
 
 def _failed(uid: str, cause: str, code: int) -> JsonObject:
