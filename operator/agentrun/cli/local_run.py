@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,6 +25,7 @@ from agentrun.ledger.port import LedgerFormatError, LedgerUnavailableError
 from agentrun.local.embedded_ledger import NoLedgerServerError
 from agentrun.local.local_run import Answer, LocalRun, LocalSetup
 from agentrun.local.manifests import Manifests, ManifestsRefusedError, find_problems, load_manifests
+from agentrun.local.state_folder import StateFolder, StateFolderError
 from agentrun.schemas.validator import SchemaValidator
 from agentrun.telemetry.log_setup import LogLevel, set_up_logs
 
@@ -34,6 +35,7 @@ EXAMPLES = """Examples:
   agentrun local run tools.yaml run.yaml --set inputs.day=monday --approve yes
   agentrun local run tools.yaml run.yaml --script happy-path.yaml
   agentrun local run examples/chain --output json
+  agentrun local run hello.yaml --state .agentrun
 """
 
 
@@ -62,6 +64,13 @@ def run(
     ] = Approve.ASK,
     redis: Annotated[
         str | None, Parameter(help="Use this Redis or Valkey instead of one started for the run, such as redis://host.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        Parameter(
+            help="Keep runs and ledger in this folder: the same command again goes on where a killed one stopped, and "
+            "executes nothing that it has executed."
+        ),
     ] = None,
     workers: Annotated[int, Parameter(help="Calls at once, for each worker pool.")] = 8,
     output: Annotated[
@@ -93,10 +102,17 @@ def run(
         return ExitCode.USAGE
     if not _is_usable(manifests):
         return ExitCode.USAGE
+    if script is not None and state is not None:
+        errors().print("--state does not go with --script: a scenario is played from its beginning", markup=False)
+        return ExitCode.USAGE
     if script is not None:
         return run_scenario(manifests, script, seed, as_json=output == "json")
     try:
-        return asyncio.run(_execute(manifests, approve, redis, workers, as_json=output == "json"))
+        with StateFolder(state) if state is not None else nullcontext() as kept:
+            return asyncio.run(_execute(manifests, approve, redis, kept, workers, as_json=output == "json"))
+    except StateFolderError as error:
+        errors().print(str(error), markup=False)
+        return ExitCode.USAGE
     except (NoLedgerServerError, LedgerUnavailableError, LedgerFormatError) as error:
         errors().print(str(error), markup=False)
         return ExitCode.UNAVAILABLE
@@ -121,7 +137,13 @@ def _is_usable(manifests: Manifests) -> bool:
 
 
 async def _execute(
-    manifests: Manifests, approve: Approve, redis_url: str | None, slots: int, *, as_json: bool
+    manifests: Manifests,
+    approve: Approve,
+    redis_url: str | None,
+    state: StateFolder | None,
+    slots: int,
+    *,
+    as_json: bool,
 ) -> ExitCode:
     live = is_terminal() and not as_json
     console = errors() if as_json else output()
@@ -150,6 +172,7 @@ async def _execute(
             answer=answer,
             observe=printer.show,
             redis_url=redis_url,
+            state=state,
             slots=slots,
         )
     )

@@ -48,7 +48,9 @@ def find_server_binary() -> Path | None:
 class EmbeddedLedger:
     """One server process; a context manager that leaves nothing behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: Path | None = None) -> None:
+        """``data``: where its files stay; None: they go with it."""
+        self._data = data
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -72,7 +74,7 @@ class EmbeddedLedger:
             "port": "0",
             "unixsocket": str(self._socket(self._folder)),
             "unixsocketperm": "700",
-            "dir": str(self._folder),
+            "dir": str(self._data.resolve() if self._data is not None else self._folder),
             "appendonly": "yes",
             "appendfsync": "always",
             "save": "",

@@ -18,7 +18,7 @@ from agentrun.contract.node import AgentNode
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool, ToolType
 from agentrun.engine.clock import Clock, Entropy, SystemClock, SystemEntropy
-from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ConflictError
+from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ClusterObject, ConflictError
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.port import Ledger, WorkerIdentity
@@ -27,6 +27,7 @@ from agentrun.ledger.redis_ledger import RedisLedger
 from agentrun.local.chance import uid_from
 from agentrun.local.embedded_ledger import EmbeddedLedger
 from agentrun.local.memory_cluster import MemoryCluster
+from agentrun.local.state_folder import StateFolder
 from agentrun.schemas.validator import SchemaValidator
 from agentrun_worker.executor import Executor
 from agentrun_worker.http_executor import HttpExecutor
@@ -59,6 +60,8 @@ class LocalSetup:
     """Where Python tools are looked for first."""
     answer: Answer = nobody_answers
     observe: Observer = lambda change: None
+    state: StateFolder | None = None
+    """An open folder in which everything is kept; None: it goes with the process."""
     redis_url: str | None = None
     """None: a server is started for this run alone."""
     slots: int = 8
@@ -90,7 +93,13 @@ class LocalRun:
 
     def __init__(self, setup: LocalSetup) -> None:
         self._setup = setup
-        self._cluster = MemoryCluster(setup.clock.now, lambda: uid_from(setup.entropy.token()))
+        new_uid = lambda: uid_from(setup.entropy.token())  # noqa: E731
+        if setup.state is None:
+            self._cluster = MemoryCluster(setup.clock.now, new_uid)
+        else:
+            self._cluster = MemoryCluster(setup.clock.now, new_uid, setup.state.record)
+            self._cluster.load(setup.state.objects)
+        self._mine = {(run.metadata.namespace, run.metadata.name) for run in setup.runs}
         self._answering: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: set[str] = set()
@@ -120,7 +129,7 @@ class LocalRun:
         async with self._ledger() as connect:
             ledger = connect()
             # A server that is not there is the user's matter now; later it is one to wait for.
-            await ledger.open(())
+            await ledger.look()
             scheduler = Scheduler(
                 cluster=self._cluster,
                 ledger=ledger,
@@ -161,7 +170,7 @@ class LocalRun:
             url = setup.redis_url
             yield lambda: RedisLedger.connect(url, LedgerSettings(install=setup.settings.install))
             return
-        embedded = EmbeddedLedger()
+        embedded = EmbeddedLedger(setup.state.ledger if setup.state is not None else None)
         await asyncio.to_thread(embedded.start)
         try:
             yield lambda: RedisLedger.connect(embedded.url, LedgerSettings(install=setup.settings.install))
@@ -186,12 +195,28 @@ class LocalRun:
 
     async def _watch_until_ended(self) -> None:
         async for change in self._cluster.watch():
+            if not self._concerns_me(change.object):
+                continue
             self._setup.observe(change)
             found = change.object
             if isinstance(found, AgentApproval) and change.kind is ChangeKind.SEEN:
                 self._consider(found)
             if isinstance(found, AgentRun) and self._all_stand_still():
                 return
+
+    def _concerns_me(self, found: ClusterObject) -> bool:
+        """Tell whether it belongs to this invocation: a kept folder holds what earlier ones have left as well."""
+        namespace = found.metadata.namespace
+        match found:
+            case AgentRun():
+                return (namespace, found.metadata.name) in self._mine or found.spec.retry_of is not None
+            case AgentNode():
+                return self._setup.state is None or (namespace, found.spec.run.name) in self._mine
+            case AgentApproval():
+                request = found.status.request if found.status else None
+                return self._setup.state is None or request is None or (namespace, request.run.name) in self._mine
+            case AgentTool():
+                return True
 
     def _consider(self, approval: AgentApproval) -> None:
         status = approval.status
@@ -236,7 +261,7 @@ class LocalRun:
         return bool(asked) and all(approval.metadata.name in self._unanswered for approval in asked)
 
     def _outcome(self) -> LocalOutcome:
-        runs = tuple(self._cluster.runs())
+        runs = tuple(run for run in self._cluster.runs() if self._concerns_me(run))
         return LocalOutcome(
             runs=runs,
             nodes=tuple(

@@ -38,15 +38,32 @@ _Stored = TypeVar("_Stored", AgentTool, AgentRun, AgentNode, AgentApproval)
 class MemoryCluster:
     """Objects in a dictionary, and everybody who watches them."""
 
-    def __init__(self, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        now: Callable[[], datetime],
+        new_uid: Callable[[], str],
+        record: Callable[[ClusterChange], None] = lambda change: None,
+    ) -> None:
+        """``record`` is told of each change before anybody else, and may keep it."""
         self._now = now
         self._new_uid = new_uid
+        self._record = record
         self._objects: dict[_Key, ClusterObject] = {}
         self._by_run: dict[tuple[str, str], dict[_Key, None]] = {}
         self._watchers: list[asyncio.Queue[ClusterChange]] = []
         self._version = 0
         self.writes_total = 0
         """Creates, status writes and deletes so far, as an API server would count them."""
+
+    def load(self, objects: Sequence[ClusterObject]) -> None:
+        """Hold these objects, as a former life has left them; versions count on from theirs."""
+        for found in objects:
+            key, meta = _key(found), found.metadata
+            self._objects[key] = found
+            self._version = max(self._version, int(meta.resource_version or 0))
+            run_uid = meta.labels.get(RUN_UID_LABEL)
+            if run_uid:
+                self._by_run.setdefault((meta.namespace, run_uid), {})[key] = None
 
     # --- the engine's port
 
@@ -215,6 +232,7 @@ class MemoryCluster:
         self.writes_total += 1
         meta = changed.metadata.model_copy(update={"resource_version": str(self._version)})
         stored = _copy(changed, metadata=meta)
+        self._record(ClusterChange(ChangeKind.SEEN, stored))
         key = _key(stored)
         self._objects[key] = stored
         run_uid = meta.labels.get(RUN_UID_LABEL)
@@ -229,6 +247,7 @@ class MemoryCluster:
         if stored is None or stored.metadata.uid != target.metadata.uid:
             return
         self.writes_total += 1
+        self._record(ClusterChange(ChangeKind.GONE, stored))
         del self._objects[key]
         run_uid = stored.metadata.labels.get(RUN_UID_LABEL)
         if run_uid:
