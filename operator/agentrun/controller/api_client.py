@@ -27,6 +27,8 @@ _CONNECTIONS = 64
 _LONGEST_LINE = 4 * 1024 * 1024
 _PAGE = 500
 JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What to accept for an object's metadata alone (Kubernetes 1.15 and later)."""
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """What to accept for a list of metadata alone (Kubernetes 1.15 and later)."""
 

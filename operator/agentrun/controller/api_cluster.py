@@ -15,7 +15,7 @@ from agentrun.contract.node import AgentNode
 from agentrun.contract.object_meta import ObjectMeta
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun
 from agentrun.contract.tool import AgentTool
-from agentrun.controller.api_client import METADATA_LIST, ApiClient
+from agentrun.controller.api_client import METADATA, METADATA_LIST, ApiClient
 from agentrun.controller.api_errors import NameTakenError
 from agentrun.controller.api_objects import (
     Kind,
@@ -84,8 +84,10 @@ class ApiCluster:
 
     async def replace_status(self, changed: ClusterObject) -> ClusterObject:
         """Store the object's status if its resourceVersion is still the one it carries."""
-        answer = await self._client.request("PUT", f"{object_path(changed)}/status", status_body(changed))
         # What was sent is what is stored: reading back 20 transitions for each write would cost more than the write.
+        answer = await self._client.request(
+            "PUT", f"{object_path(changed)}/status", status_body(changed), accept=METADATA
+        )
         meta = answer.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
         fresh = changed.metadata.model_copy(
