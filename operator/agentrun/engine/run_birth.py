@@ -99,6 +99,8 @@ class RunBirth:
         )
         await put_pins(services, run)
         await self._writer.write_run(run)
+        # The first of the writes that are a second apart: counts follow with the next one.
+        run.next_status_write = now + services.settings.coalesce
         await self._plant(run, now)
 
     async def bury(self, run: RunMemory) -> None:
