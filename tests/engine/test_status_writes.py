@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 from agentrun.engine.cluster_port import ClusterObject
 from support.world import World, in_world
 
 ONE = "nodes: [{name: a, tool: act}]"
+LINE = "priority: P3\nnodes: [{name: all, type: FanOut, fanOut: {items: %s, node: {tool: act}}}]"
+URGENT = "priority: P1\nnodes: [{name: a, tool: act}]"
+INSTANCES = 320
 
 
 def test_a_run_that_ends_within_a_second_is_written_at_its_admission_and_at_its_end() -> None:
@@ -30,3 +34,29 @@ def test_a_run_that_ends_within_a_second_is_written_at_its_admission_and_at_its_
         assert ended.counts == {"Succeeded": 1}
 
     in_world(test, "act: {timeout: 10s}", "tools: {act: [{result: 1}]}")
+
+
+def test_an_urgent_call_does_not_wait_until_a_long_line_is_written() -> None:
+    async def test(world: World) -> None:
+        replace = world.cluster.replace_status
+
+        async def replace_slowly(changed: ClusterObject) -> ClusterObject:
+            await asyncio.sleep(1)
+            return await replace(changed)
+
+        world.cluster.replace_status = replace_slowly  # type: ignore[method-assign]
+        world.start_scheduler()
+        world.apply_run(LINE % list(range(INSTANCES)), "line")
+        await world.until(lambda: any(node.phase == "Ready" for node in world.nodes("line").values()))
+        world.start_worker()
+        await asyncio.sleep(1)
+        world.apply_run(URGENT, "urgent")
+        await world.until(lambda: any(node.started_at for node in world.nodes("urgent").values()))
+        (urgent,) = world.nodes("urgent").values()
+        assert urgent.started_at is not None
+        assert urgent.queued_since is not None
+        assert urgent.started_at - urgent.queued_since < timedelta(seconds=5)
+        assert sum(node.phase == "Ready" for node in world.nodes("line").values()) < INSTANCES
+        await world.ended("line")
+
+    in_world(test, "act: {timeout: 10s, sideEffect: None}", "tools: {act: [{result: 1, delay: 500ms}]}")

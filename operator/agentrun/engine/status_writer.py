@@ -27,10 +27,13 @@ class StatusWriter:
     async def write_nodes(self, run: RunMemory, before_node: Callable[[NodeMemory], Awaitable[None]]) -> None:
         """Write every status that is due, in parallel; the others get their time on the timers' heap.
 
+        Of states that have merely lasted only so many are written as go at once, and the run is woken for the rest: a
+        thousand of them in line would keep the run's next calls, and the slots set aside for them, waiting.
         ``before_node`` is awaited for each node that is written (it fills in what an inbox needs).
         """
         now = self._services.now()
         due: list[NodeMemory] = []
+        lasting: list[NodeMemory] = []
         for path in list(run.unwritten):
             node = run.nodes[path]
             if not node.needs_write:
@@ -42,10 +45,16 @@ class StatusWriter:
                 run.spare_report_ids.extend(spare)
                 continue
             at = self._due_at(node)
-            if at <= now:
-                due.append(node)
-            else:
+            if at > now:
                 self._services.timers.set(run.key, path, at)
+            elif at > node.status.entered_at:
+                lasting.append(node)
+            else:
+                due.append(node)
+        at_once = self._services.settings.parallel_writes
+        if len(lasting) > at_once:
+            self._services.timers.set(run.key, "", now)
+        due.extend(lasting[:at_once])
         if due:
             await asyncio.gather(*(self._write_one(run, node, before_node) for node in due))
         await self.acknowledge(run)
