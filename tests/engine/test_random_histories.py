@@ -177,7 +177,9 @@ def effects_by_key(world: World, said: str) -> None:
         if approval.spec.decision is not None
         and approval.spec.decision.verdict in (Verdict.RELEASE, Verdict.REDRIVE, Verdict.APPROVE)
     )
-    for tool in ("once", "looked", "asked"):
+    # A lookup that says "not executed" whatever happened has a call made again.
+    lies = any(answer.result == 3 for call in world.script.tools["read"] for answer in call.answers)
+    for tool in ("once", "asked") if lies else ("once", "looked", "asked"):
         calls = {
             status.call.key
             for status in world.nodes().values()
@@ -186,7 +188,7 @@ def effects_by_key(world: World, said: str) -> None:
         assert world.counts.effects[tool] <= len(calls) + granted, f"{tool}: {world.counts.effects}{said}"
 
 
-ONCE_WRONG = (1176, 1300, 20386, 60059, 60360, 71012, 71138)
+ONCE_WRONG = (1176, 1300, 20386, 60059, 60360, 71012, 71138, 300341, 300654, 300724)
 """Histories that found a fault: an answer lost in a crash, a run revived while it ended, a lost claim nobody read."""
 
 

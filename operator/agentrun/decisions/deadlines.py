@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from agentrun.contract.defaults import ATTEMPT_TIMEOUT, RUN_TIMEOUT
+from agentrun.contract.defaults import ATTEMPT_TIMEOUT, HEARTBEAT_SILENCE, RUN_TIMEOUT
 from agentrun.contract.tool import AgentToolSpec
 
 
@@ -55,6 +55,15 @@ def phase_deadline(
 ) -> datetime:
     """Return when a phase that was entered then ends at the latest, moved by the time the clock stood still in it."""
     return entered_at + limit + max(stood_still - (stood_still_at_entry or timedelta(0)), timedelta(0))
+
+
+def workers_heard_at(ledger_since: datetime | None, now: datetime) -> datetime | None:
+    """Return when every worker has had the time to be heard, if that is still to come.
+
+    What has happened while the ledger was away is told as soon as it is back: until then silence means nothing.
+    """
+    heard = ledger_since + HEARTBEAT_SILENCE if ledger_since is not None else None
+    return heard if heard is not None and now < heard else None
 
 
 def has_passed(deadline: datetime | None, now: datetime) -> bool:

@@ -92,6 +92,8 @@ class RunFacts:
     """The run has no terminal phase yet."""
     held_by: str = ""
     """The node whose open approval pauses the whole run."""
+    ledger_since: datetime | None = None
+    """Since when the ledger has answered without a break; None: nothing is known of a break."""
 
 
 class OrderSight(StrEnum):

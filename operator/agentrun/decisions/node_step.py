@@ -18,7 +18,7 @@ from agentrun.contract.tool import SideEffect
 from agentrun.decisions.approval_rules import call_needs_approval
 from agentrun.decisions.calls import CallRefused
 from agentrun.decisions.conditions import ConditionError, choose_case
-from agentrun.decisions.deadlines import phase_deadline
+from agentrun.decisions.deadlines import phase_deadline, workers_heard_at
 from agentrun.decisions.facts import NodeFacts, OrderSight
 from agentrun.decisions.failed_step import decide_failed
 from agentrun.decisions.inboxes import open_inbox
@@ -299,6 +299,9 @@ def _queued(facts: NodeFacts) -> NodeDecision:
 def _running(facts: NodeFacts) -> NodeDecision:
     status, now = facts.status, facts.run.now
     deadline = status.deadline or status.entered_at
+    heard = workers_heard_at(facts.run.ledger_since, facts.run.now)
+    if heard is not None:
+        return Stay(heard)
     # The worker's own timeout comes first; this is for workers that cannot say so any more.
     late = deadline + HEARTBEAT_INTERVAL
     if now >= late:
@@ -333,13 +336,20 @@ def _timed_out(facts: NodeFacts) -> NodeDecision:
         if status.due_at is not None and now < status.due_at and now < deadline:
             return Stay(min(status.due_at, deadline))
         if now >= deadline:
-            return GiveUpRecovery(_outcome_unknown(facts, "the recovery brought no answer in time"))
+            return _give_up(facts)
         return Recover()
     if facts.sight is OrderSight.GONE and now < deadline:
         return Recover()
     if now >= deadline:
-        return GiveUpRecovery(_outcome_unknown(facts, "the recovery brought no answer in time"))
+        return _give_up(facts)
     return Stay(min(deadline, now + HEARTBEAT_SILENCE))
+
+
+def _give_up(facts: NodeFacts) -> NodeDecision:
+    heard = workers_heard_at(facts.run.ledger_since, facts.run.now)
+    if heard is not None:
+        return Stay(heard)
+    return GiveUpRecovery(_outcome_unknown(facts, "the recovery brought no answer in time"))
 
 
 def _retry_wait(facts: NodeFacts) -> NodeDecision:

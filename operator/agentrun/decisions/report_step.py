@@ -17,6 +17,7 @@ from agentrun.contract.node import TERMINAL_NODE_PHASES, AgentNodeStatus, InboxK
 from agentrun.contract.object_meta import Actor
 from agentrun.contract.orders import AttemptOutcome, Report, ReportKind
 from agentrun.contract.tool import OnDuplicate, SideEffect
+from agentrun.decisions.deadlines import workers_heard_at
 from agentrun.decisions.facts import NodeFacts
 from agentrun.decisions.inboxes import open_inbox
 from agentrun.decisions.moves import Fence, Move, NodeDecision, Touch, apply_move
@@ -157,13 +158,16 @@ def _adopted(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
 def _silent(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
     if status.recovering or reading.report.recovering:
         return []
+    run = reading.facts.run
+    # It may only not have got through: it is looked at again when everybody has had the time.
+    too_early = workers_heard_at(run.ledger_since, run.now) is not None
     if status.phase is NodePhase.RUNNING:
-        return [Fence(_lost(reading, status))]
+        return [] if too_early else [Fence(_lost(reading, status))]
     if status.phase is not NodePhase.QUEUED:
         return []
     # Who read that it was claimed died before writing that down: it was claimed all the same, and nobody works on it.
     claimed = _start(reading, {"deadline": reading.facts.run.now})
-    return [claimed, Fence(_lost(reading, _after(status, claimed, reading.facts)))]
+    return [claimed] if too_early else [claimed, Fence(_lost(reading, _after(status, claimed, reading.facts)))]
 
 
 def _lost(reading: _Reading, status: AgentNodeStatus) -> Move:

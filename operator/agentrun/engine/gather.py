@@ -17,7 +17,7 @@ from agentrun.engine.value_scope import RunScope
 _NO_CHILDREN = JoinCounter()
 
 
-def gather_run(run: RunMemory, now: datetime) -> RunFacts:
+def gather_run(run: RunMemory, now: datetime, ledger_since: datetime | None = None) -> RunFacts:
     """Return the facts about a run that its nodes' decisions need."""
     return RunFacts(
         now=now,
@@ -30,6 +30,7 @@ def gather_run(run: RunMemory, now: datetime) -> RunFacts:
         ending=run.ending,
         lives=not run.closed,
         held_by=run.held_by,
+        ledger_since=ledger_since,
     )
 
 

@@ -77,6 +77,11 @@ class InboxDesk:
             stored = await self._services.cluster.replace_status(created.model_copy(update={"status": status}))
             created = stored if isinstance(stored, AgentApproval) else created
         run.approvals[created.metadata.name] = created
+        if created.status is not None and created.status.state == "Refused":
+            # The answer was refused, and who refused it died before asking anew.
+            self._ask_anew(run, node, inbox)
+            self._services.timers.set(run.key, node.path, self._services.now())
+            return
         node.asked = inbox.id
         asks = QuestionAsked(run.run, node.path, inbox.kind, created.metadata.name, node.status.message)
         self._services.observer.note(asks)

@@ -169,6 +169,10 @@ class RunTurn:
                 run.unplaced.append(ReportArrived(report_id, report))
                 return
             self._know_call(run, node)
+            if report.recovering and node.status.phase is NodePhase.TIMED_OUT:
+                # A recovery that a former scheduler sent and did not write down.
+                known = {"seq": report.seq, "recovering": True}
+                run.set_status(node, node.status.model_copy(update=known))
         facts = self._facts(run, node)
         changed = False
         for step in read_report(facts, report):
@@ -299,7 +303,9 @@ class RunTurn:
     def _facts(self, run: RunMemory, node: NodeMemory) -> NodeFacts:
         services = self._services
         now = services.now()
-        return gather_node(run, node, gather_run(run, now), services.judge, services.entropy.fraction())
+        return gather_node(
+            run, node, gather_run(run, now, services.ledger_since(now)), services.judge, services.entropy.fraction()
+        )
 
     def _know_call(self, run: RunMemory, node: NodeMemory) -> None:
         """Build the call of an order that a former scheduler sent and did not write down: it is the very same."""
@@ -447,9 +453,11 @@ class RunTurn:
             node = run.nodes[path]
             if node.closed_inbox:
                 await self._desk.close(run, node)
-            if node.status.inbox is not None:
+            asked = node.status.inbox
+            if asked is not None:
                 await self._desk.ask(run, node)
-            run.desk_work.pop(path, None)
+            if node.status.inbox is asked:
+                run.desk_work.pop(path, None)
 
     def _refresh_status(self, run: RunMemory) -> bool:
         """Bring counts, inboxes, deadline and conditions up to date; return whether the status is to be written now.

@@ -199,6 +199,7 @@ class Scheduler:
                 _log.warning("ledger_lost", cause=str(error))
                 self._failed_turns_before += self._queues.failed_turns_total
                 self._begin_anew(self._services.epoch)
+                self._services.ledger_back_at = self._clock.now()
             else:
                 return
 
@@ -267,10 +268,12 @@ class Scheduler:
             except LedgerUnavailableError as error:
                 self._ledger_is_away(error)
                 continue
+            self._services.note_ledger(answers=True)
             if not sight.is_sound:
                 raise LedgerLostError(f"generation {sight.generation or 'lost'}, open: {sight.is_open}")
 
     def _ledger_is_away(self, error: LedgerUnavailableError) -> None:
+        self._services.note_ledger(answers=False)
         self._observer.note(LedgerUnavailable())
         _log.warning("ledger_unavailable", cause=str(error))
 

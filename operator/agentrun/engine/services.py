@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agentrun.contract.defaults import HEARTBEAT_INTERVAL
 from agentrun.contract.exact_json import JsonObject
 from agentrun.decisions.facts import Problem, SchemaJudge
 from agentrun.engine.clock import Clock, Entropy
@@ -58,6 +59,24 @@ class EngineServices:
     observer: Observer = field(default_factory=Unobserved)
     verifier: DecisionVerifier = field(default_factory=NoVerifier)
     epoch: int = 0
+    ledger_away_since: datetime | None = None
+    """When it did not answer first, unless it was seen to answer since."""
+    ledger_back_at: datetime | None = None
+    """When it was seen to answer again after a break; None: there was none."""
+
+    def note_ledger(self, *, answers: bool) -> None:
+        """Take down whether the ledger has answered just now."""
+        now = self.now()
+        if not answers:
+            self.ledger_away_since = self.ledger_away_since or now
+            return
+        self.ledger_back_at = self.ledger_since(now)
+        self.ledger_away_since = None
+
+    def ledger_since(self, now: datetime) -> datetime | None:
+        """Return since when the ledger has answered without a break; what a heartbeat outlasts is none."""
+        away = self.ledger_away_since
+        return now if away is not None and now - away >= HEARTBEAT_INTERVAL else self.ledger_back_at
 
     def now(self) -> datetime:
         """Return the present moment."""
