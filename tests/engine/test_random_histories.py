@@ -198,6 +198,17 @@ def test_a_history_that_once_ended_wrongly_ends_right(seed: int) -> None:
     in_world(lambda world: live(world, chance), TOOLS, build_script(chance), seed=seed % 1000)
 
 
+@pytest.mark.parametrize("seed", [85, 246, 1326, 600064])
+def test_a_history_that_once_ended_wrongly_in_bad_weather_ends_right(seed: int) -> None:
+    chance, weather = random.Random(seed), random.Random(seed)
+    in_world(
+        lambda world: live(world, chance, loses_ledger=True, weather=weather),
+        TOOLS,
+        build_script(chance),
+        seed=seed % 1000,
+    )
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_every_history_ends_right(part: int, suite_seed: int) -> None:
     for number in range(part, HISTORIES, 4):

@@ -59,7 +59,7 @@ _STEPS_PER_NODE = 64
 
 _CLAIMED = frozenset({NodePhase.RUNNING, NodePhase.TIMED_OUT})
 _CALLING = _CLAIMED | {NodePhase.QUEUED}
-_CUT_OFF = frozenset({NodePhase.CANCELLED, NodePhase.FAILED, NodePhase.DEAD})
+_CUT_OFF = frozenset({NodePhase.CANCELLED, NodePhase.FAILED, NodePhase.DEAD, NodePhase.SKIPPED})
 
 
 class RunTurn:
