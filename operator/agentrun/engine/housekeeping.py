@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from typing import Protocol
 
 import structlog
@@ -128,14 +127,12 @@ class Housekeeping:
         key = (namespace, run.uid)
         if self._live.find(key) is not None:
             return
-        ledger = self._services.ledger
-        keep = self._services.settings.finished_keep // timedelta(milliseconds=1)
+        services = self._services
         if run.ended:
-            await ledger.finish_run(namespace, run.uid, None, keep)
+            await services.ledger.finish_run(namespace, run.uid, None, services.settings.finished_keep_ms)
         elif key not in existing:
             _log.info("deleted_run_closed", run=run.name, namespace=namespace, uid=run.uid)
-            await ledger.cancel_run(namespace, run.uid)
-            await ledger.finish_run(namespace, run.uid, None, keep)
+            await services.abandon_run(namespace, run.uid)
 
     async def _delete_children(self, survey: ClusterSurvey, existing: set[RunKey]) -> None:
         settings = self._services.settings

@@ -89,7 +89,7 @@ class LedgerRebuild:
         )
 
     async def _close_ended(self, runs: Mapping[str, AgentRun]) -> None:
-        keep = self._services.settings.finished_keep // timedelta(milliseconds=1)
+        keep = self._services.settings.finished_keep_ms
         for run in runs.values():
             if _has_ended(run) and run.status is not None:
                 outcome = build_outcome(run.status, run.status.counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
@@ -73,7 +73,7 @@ class RunBirth:
             holder = SessionHolder(admission.other_uid, admission.other_name)
             if holder.uid and not await self._sessions.is_live(run.namespace, holder):
                 # Deleted while nobody looked. What it has under way keeps the session busy all the same.
-                await self.abandon(run.namespace, holder.uid)
+                await services.abandon_run(run.namespace, holder.uid)
                 admission = await self.register(run)
         if admission.verdict is AdmissionVerdict.SESSION_BUSY:
             await self._sessions.release(run)
@@ -107,15 +107,9 @@ class RunBirth:
         """End a run whose object went before it was taken up: its attempts are told, its session is freed."""
         self._end(run, RunPhase.CANCELLED, Reason.CANCELLED, "the run was deleted", self._services.now())
         run.loaded = False
-        await self.abandon(run.namespace, run.uid)
+        await self._services.abandon_run(run.namespace, run.uid)
         await self._sessions.release(run)
         run.loaded = True
-
-    async def abandon(self, namespace: str, run_uid: str) -> None:
-        """Have the ledger cancel and close a run that does not exist any more."""
-        keep = self._services.settings.finished_keep // timedelta(milliseconds=1)
-        await self._services.ledger.cancel_run(namespace, run_uid)
-        await self._services.ledger.finish_run(namespace, run_uid, None, keep)
 
     async def register(self, run: RunMemory) -> Admission:
         """Make the run known to the ledger (again); the same run is recognised."""

@@ -405,9 +405,10 @@ class RunTurn:
         # The nodes' last states come first: a run is never seen as ended before its nodes are.
         await self._write_nodes(run)
         await self._clear_half_expanded(run)
-        keep = services.settings.finished_keep / timedelta(milliseconds=1)
         # One that was deleted before its end is no finished run: the same content goes on where it stopped.
-        await services.ledger.finish_run(run.namespace, run.uid, None if run.deleted else outcome, round(keep))
+        await services.ledger.finish_run(
+            run.namespace, run.uid, None if run.deleted else outcome, services.settings.finished_keep_ms
+        )
         await self._sessions.release(run)
         run.closed = True
         services.observer.note(RunEnded(run.namespace, decision.phase, str(decision.reason)))

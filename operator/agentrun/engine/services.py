@@ -78,6 +78,11 @@ class EngineServices:
         away = self.ledger_away_since
         return now if away is not None and now - away >= HEARTBEAT_INTERVAL else self.ledger_back_at
 
+    async def abandon_run(self, namespace: str, run_uid: str) -> None:
+        """Have the ledger cancel and close a run that does not exist any more."""
+        await self.ledger.cancel_run(namespace, run_uid)
+        await self.ledger.finish_run(namespace, run_uid, None, self.settings.finished_keep_ms)
+
     def now(self) -> datetime:
         """Return the present moment."""
         return self.clock.now()

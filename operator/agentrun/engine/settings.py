@@ -47,3 +47,8 @@ class SchedulerSettings:
     """Refuse decisions that no admission webhook has sealed."""
     finished_keep: timedelta = timedelta(days=30)
     """How long the ledger remembers the outcome of a finished run."""
+
+    @property
+    def finished_keep_ms(self) -> int:
+        """``finished_keep`` as the ledger takes it."""
+        return self.finished_keep // timedelta(milliseconds=1)
