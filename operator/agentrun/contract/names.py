@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from agentrun.contract.exact_json import json_digest
+
 RUN_UID_LABEL = "agentrun.dev/run-uid"
 _LIMIT = 63
 
@@ -27,6 +29,11 @@ def approval_object_name(node_name: str, inbox_id: str) -> str:
 def session_lease_name(session: str) -> str:
     """Return the name of the Lease that a session is held by; sessions have names of any length and alphabet."""
     return f"agentrun-session-{hashlib.sha256(session.encode()).hexdigest()[:32]}"
+
+
+def session_holder(run_uid: str) -> str:
+    """Return who a run is as the holder of its session, in the Lease and in the ledger: ``<run uid>/<token>``."""
+    return f"{run_uid}/{json_digest(run_uid).removeprefix('sha256:')[:16]}"
 
 
 def _with_hash(readable: str, identity: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from agentrun.contract.exact_json import JsonObject, json_digest
+from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.model_base import format_time
-from agentrun.contract.names import RUN_UID_LABEL, session_lease_name
+from agentrun.contract.names import RUN_UID_LABEL, session_holder, session_lease_name
 from agentrun.contract.object_meta import API_VERSION, ObjectMeta
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import NameTakenError
@@ -108,7 +108,7 @@ class ApiSessionLeases:
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                "holderIdentity": f"{run.uid}/{json_digest(run.uid)[7:23]}",
+                "holderIdentity": session_holder(run.uid),
                 "leaseDurationSeconds": round(self._duration.total_seconds()),
                 "acquireTime": acquired,
                 "renewTime": now,

@@ -17,13 +17,12 @@ from agentrun.contract.defaults import IDEMPOTENCY_WINDOW
 from agentrun.contract.failures import Effect
 from agentrun.contract.node import AgentNode, AgentNodeStatus, NodePhase
 from agentrun.contract.orders import Amount, AttemptOutcome
-from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
+from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, AgentRunStatus, RunPhase
 from agentrun.contract.tool import AgentToolSpec, SideEffect
 from agentrun.decisions.idempotency_keys import build_record_ref
-from agentrun.engine.order_builder import budget_amount
-from agentrun.engine.run_outcome import build_outcome, spec_digest
+from agentrun.engine.run_outcome import build_outcome, build_registration
 from agentrun.engine.services import EngineServices
-from agentrun.ledger.port import RecordStatus, RestoredNode, RestoredRecord, RunRegistration
+from agentrun.ledger.port import RecordStatus, RestoredNode, RestoredRecord
 
 _AT_ONCE = 64
 _IN_FLIGHT = frozenset({NodePhase.QUEUED, NodePhase.RUNNING, NodePhase.TIMED_OUT})
@@ -45,7 +44,7 @@ class LedgerRebuild:
         runs = {run.metadata.uid: run for run in await cluster.list_runs() if _was_admitted(run)}
         for run in runs.values():
             self.epoch_seen = max(self.epoch_seen, run.status.epoch if run.status else 0)
-            await self._register(run)
+            await self._services.ledger.admit_run(build_registration(run, run.status or AgentRunStatus()))
         replays: list[RestoredNode] = []
         waiting: list[RestoredNode] = []
         total = 0
@@ -72,21 +71,6 @@ class LedgerRebuild:
         for start in range(0, len(nodes), _AT_ONCE):
             batch = nodes[start : start + _AT_ONCE]
             await asyncio.gather(*(self._services.ledger.restore_node(node) for node in batch))
-
-    async def _register(self, run: AgentRun) -> None:
-        ended = _has_ended(run)
-        meta, status = run.metadata, run.status
-        await self._services.ledger.admit_run(
-            RunRegistration(
-                namespace=meta.namespace,
-                name=meta.name,
-                uid=meta.uid,
-                spec_digest=(status.spec_digest if status else "") or spec_digest(run.spec),
-                session="" if ended else run.spec.session or "",
-                holder=meta.uid,
-                budget=budget_amount(run.spec.budget),
-            )
-        )
 
     async def _close_ended(self, runs: Mapping[str, AgentRun]) -> None:
         keep = self._services.settings.finished_keep_ms

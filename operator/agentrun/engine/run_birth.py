@@ -8,7 +8,7 @@ from datetime import datetime
 import structlog
 
 from agentrun.contract.defaults import RUN_SPEC_MAX_BYTES
-from agentrun.contract.exact_json import canonical_json, json_digest
+from agentrun.contract.exact_json import canonical_json
 from agentrun.contract.failures import Reason
 from agentrun.contract.model_base import cut_text
 from agentrun.contract.node import TERMINAL_NODE_PHASES, AgentNode, NodePhase
@@ -23,16 +23,15 @@ from agentrun.decisions.facts import Ending
 from agentrun.decisions.moves import Move
 from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
 from agentrun.engine.observer import RunEnded
-from agentrun.engine.order_builder import budget_amount
 from agentrun.engine.run_memory import RunMemory
-from agentrun.engine.run_outcome import spec_digest
+from agentrun.engine.run_outcome import build_registration, spec_digest
 from agentrun.engine.run_pins import put_pins, restore_pins
 from agentrun.engine.services import EngineServices, KnownRun
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import SessionHolder
 from agentrun.engine.status_writer import StatusWriter
 from agentrun.engine.tree_builder import build_top_nodes, node_from_object, place_instances, tool_names
-from agentrun.ledger.port import Admission, AdmissionVerdict, NodeLedgerState, RunRegistration
+from agentrun.ledger.port import Admission, AdmissionVerdict, NodeLedgerState
 
 _log = structlog.get_logger("agentrun.engine")
 
@@ -113,20 +112,9 @@ class RunBirth:
 
     async def register(self, run: RunMemory) -> Admission:
         """Make the run known to the ledger (again); the same run is recognised."""
-        spec = run.run.spec
-        admission = await self._services.ledger.admit_run(
-            RunRegistration(
-                namespace=run.namespace,
-                name=run.name,
-                uid=run.uid,
-                spec_digest=run.status.spec_digest or spec_digest(spec),
-                session=spec.session or "",
-                holder=f"{run.uid}/{json_digest(run.uid)[7:23]}",
-                budget=budget_amount(spec.budget),
-            )
-        )
+        admission = await self._services.ledger.admit_run(build_registration(run.run, run.status))
         run.registered = admission.verdict in (AdmissionVerdict.ADMITTED, AdmissionVerdict.ADOPT)
-        run.budget_in_ledger = spec.budget
+        run.budget_in_ledger = run.run.spec.budget
         return admission
 
     async def load(self, run: RunMemory, found: list[AgentNode]) -> None:
