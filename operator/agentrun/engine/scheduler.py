@@ -138,6 +138,8 @@ class Scheduler:
         self._park_until: datetime | None = None
         self._namespaces: dict[str, None] = {}
         self._names: dict[tuple[str, str], KnownRun] = {}
+        self._waiting: dict[str, dict[RunKey, None]] = {}
+        """By namespace, the runs that are not loaded yet: few, however many runs there are."""
         self._ended: dict[RunKey, EndedRun] = {}
         self._orphans: dict[RunKey, list[tuple[datetime, ReportArrived]]] = {}
         self._early_approvals: dict[RunKey, dict[str, AgentApproval]] = {}
@@ -317,9 +319,8 @@ class Scheduler:
         self._wake_waiting(tool.metadata.namespace)
 
     def _wake_waiting(self, namespace: str) -> None:
-        for run in list(self._queues):
-            if run.namespace == namespace and not run.loaded:
-                self._queues.post(run.key, ToolsChanged())
+        for key in self._waiting.get(namespace, {}):
+            self._queues.post(key, ToolsChanged())
 
     def _see_run(self, seen: AgentRun, *, gone: bool, fetched: bool = False) -> None:
         key = (seen.metadata.namespace, seen.metadata.uid)
@@ -347,6 +348,7 @@ class Scheduler:
                 return
             known = new_memory(seen)
             self._queues.add(known)
+            self._waiting.setdefault(key[0], {})[key] = None
             self._note_known(seen, known.status.root_uid, ended=False)
             for _, report in self._orphans.pop(key, ()):
                 known.inputs.append(report)
@@ -518,6 +520,8 @@ class Scheduler:
 
     def _after_turn(self, run: RunMemory) -> None:
         self._plan_pump()
+        if run.loaded:
+            self._waiting.get(run.namespace, {}).pop(run.key, None)
         if not run.closed:
             self._note_root(run)
             return
