@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import time
@@ -16,13 +15,14 @@ from typing import Any
 
 from bench_cluster.aims import judge
 from bench_cluster.bench_site import Site, open_site
-from bench_cluster.machine import describe_machine, time_fixed_loop
+from bench_cluster.machine import describe_control_plane, describe_machine, time_fixed_loop
 from bench_cluster.part_burst import measure_burst
 from bench_cluster.part_chain import measure_chain
 from bench_cluster.part_large import measure_large
 from bench_cluster.part_priorities import measure_ageing, measure_priorities
 from bench_cluster.part_raw import measure_raw
 from bench_cluster.part_tree import measure_tree
+from bench_cluster.showing import show, show_aims, store
 from support.control_plane import find_assets
 
 PARTS = ("raw", "tree", "chain", "burst", "priorities", "large")
@@ -76,9 +76,13 @@ async def measure(given: argparse.Namespace, assets: Path) -> dict[str, Any]:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, measuring.cancel)
     chosen = given.only or list(PARTS)
-    found: dict[str, Any] = {"machine": describe_machine(assets), "scale": given.scale, "parts": {}}
+    found: dict[str, Any] = {
+        "machine": describe_machine() | describe_control_plane(assets),
+        "scale": given.scale,
+        "parts": {},
+    }
     parts = found["parts"]
-    _show("machine", found["machine"])
+    show("machine", found["machine"])
 
     async def part(name: str, act: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         began = time.monotonic()
@@ -88,8 +92,8 @@ async def measure(given: argparse.Namespace, assets: Path) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - the other parts are measured all the same, and the exit code tells
             parts[name] = {"error": f"{type(error).__name__}: {error}"}
         parts[name] |= {"fixed_loop_ms": speed, "took_s": round(time.monotonic() - began, 1)}
-        _show(name, parts[name])
-        _store(given.json, found)
+        show(name, parts[name])
+        store(given.json, found)
 
     async def alone(act: Callable[[Site], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         async with open_site(assets) as site:
@@ -126,29 +130,10 @@ def main() -> int:
         return 130
     aims = judge(found["parts"])
     found["aims"] = [asdict(aim) for aim in aims]
-    _store(given.json, found)
-    print("\n== aims")
-    for aim in aims:
-        print(f"{'met   ' if aim.is_met else 'MISSED'}  {aim.name}: {aim.got} (aim: {aim.want})")
+    store(given.json, found)
+    show_aims(aims)
     failed = [name for name, figures in found["parts"].items() if "error" in figures]
     return 1 if failed or any(aim.is_promise and not aim.is_met for aim in aims) else 0
-
-
-def _show(name: str, figures: dict[str, Any]) -> None:
-    print(f"\n== {name}")
-    for key, value in figures.items():
-        if isinstance(value, dict):
-            print(f"{key}:")
-            for inner, what in value.items():
-                print(f"    {inner:34} {json.dumps(what) if isinstance(what, dict) else what}")
-        else:
-            print(f"{key:38} {value}")
-    sys.stdout.flush()
-
-
-def _store(path: Path | None, found: dict[str, Any]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from typing import Any
 from agentrun.local.embedded_ledger import find_server_binary
 
 
-def describe_machine(assets: Path) -> dict[str, Any]:
-    """Return date, machine and versions; ``assets`` holds the control plane's binaries."""
+def describe_machine() -> dict[str, Any]:
+    """Return date, machine and the versions of what is measured."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
@@ -23,10 +23,16 @@ def describe_machine(assets: Path) -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2),
         "fixed_loop_ms": time_fixed_loop(),
         "python": platform.python_version(),
-        "kube_apiserver": _say([str(assets / "kube-apiserver"), "--version"]),
-        "etcd": _say(["etcd", "--version"]),
         "ledger": _say([str(find_server_binary()), "--version"]),
         "commit": _say(["git", "rev-parse", "--short", "HEAD"]),
+    }
+
+
+def describe_control_plane(assets: Path) -> dict[str, Any]:
+    """Return the versions of the control plane's binaries; ``assets`` is their folder."""
+    return {
+        "kube_apiserver": _say([str(assets / "kube-apiserver"), "--version"]),
+        "etcd": _say(["etcd", "--version"]),
     }
 
 
