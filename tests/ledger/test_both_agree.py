@@ -135,7 +135,7 @@ async def carry_out(mirror: Mirror, step: tuple[Any, ...], side: SideEffect, rul
         case "give up":
             return await ledger.abandon_recovery(NAMESPACE, step[1], mirror.seqs[step[1]])
         case "release":
-            return await ledger.release_slots(NAMESPACE, step[1], mirror.seqs[step[1]])
+            return await ledger.release_slots(NAMESPACE, [(step[1], mirror.seqs[step[1]])])
         case "inbox":
             return await ledger.mark_inbox(NAMESPACE, step[2], step[1], step[3])
         case "answer":

@@ -325,7 +325,7 @@ async def test_slots_are_held_from_dispatch_to_the_end(bench: LedgerBench) -> No
     assert (await bench.ledger.dispatch(build_order("c", key="c"), limits, None)).refusal is None
     assert await bench.ledger.find_slots_in_use(NAMESPACE, "tool:act") == 2
     assert await bench.ledger.find_slots_in_use(NAMESPACE, "global") == 3, "the scheduler frees the global one"
-    await bench.ledger.release_slots(NAMESPACE, "a", 1)
+    await bench.ledger.release_slots(NAMESPACE, [("a", 1), ("unknown", 1)])
     assert await bench.ledger.find_slots_in_use(NAMESPACE, "global") == 2
 
 

@@ -6,6 +6,7 @@ came; the next turn goes on from there, and every step it repeats is recognised.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import assert_never
 
@@ -269,20 +270,32 @@ class RunTurn:
         if not run.admitted or run.closed:
             return
         steps = 0
-        while True:
-            while run.dirty:
-                path = next(iter(run.dirty))
-                del run.dirty[path]
-                await self._step(run, run.nodes[path])
-                steps += 1
-                if steps > _STEPS_PER_NODE * (len(run.nodes) + 1):
-                    raise RuntimeError(f"run {run.namespace}/{run.name} goes in circles at node {path}")
-            if not await self._step_run(run):
-                return
+        ready: dict[str, Send] = {}
+        try:
+            while True:
+                while run.dirty:
+                    path = next(iter(run.dirty))
+                    del run.dirty[path]
+                    # What is decided last counts: another node's end may have changed what this one is to do.
+                    ready.pop(path, None)
+                    send = await self._step(run, run.nodes[path])
+                    if send is not None:
+                        ready[path] = send
+                    steps += 1
+                    if steps > _STEPS_PER_NODE * (len(run.nodes) + 1):
+                        raise RuntimeError(f"run {run.namespace}/{run.name} goes in circles at node {path}")
+                if ready:
+                    await self._send(run, ready)
+                elif not await self._step_run(run):
+                    return
+        finally:
+            for path in ready:
+                run.touch(path)
 
-    async def _step(self, run: RunMemory, node: NodeMemory) -> None:
+    async def _step(self, run: RunMemory, node: NodeMemory) -> Send | None:
+        """Decide about a node and carry it out, but for an order that is to be sent now: that is returned."""
         if node.status.phase in TERMINAL_NODE_PHASES:
-            return
+            return None
         if node.status.phase in _CALLING:
             self._know_call(run, node)
         facts = self._facts(run, node)
@@ -290,15 +303,31 @@ class RunTurn:
             node.call = self._call(run, node, facts)
         decision = decide_node(facts, node.call)
         node.sight = OrderSight.NOT_ASKED
+        if isinstance(decision, Send) and node.granted:
+            return decision
         try:
-            if isinstance(decision, Send) and node.granted:
-                await self._sessions.hold(run)
-                await self._effects.dispatch(run, node, decision)
-            else:
-                await self._effects.carry_out(run, node, decision)
+            await self._effects.carry_out(run, node, decision)
         except BaseException:
             run.touch(node.path)
             raise
+        return None
+
+    async def _send(self, run: RunMemory, ready: dict[str, Send]) -> None:
+        """Send orders side by side: the ledger's disk and the API server take many at once about as fast as one.
+
+        What was sent leaves ``ready``; raises the first failure after all the others have ended.
+        """
+        room = asyncio.Semaphore(self._services.settings.parallel_writes)
+
+        async def send(path: str) -> None:
+            async with room:
+                await self._effects.dispatch(run, run.nodes[path], ready[path])
+            del ready[path]
+
+        await self._sessions.hold(run)
+        for end in await asyncio.gather(*map(send, ready), return_exceptions=True):
+            if isinstance(end, BaseException):
+                raise end
 
     def _facts(self, run: RunMemory, node: NodeMemory) -> NodeFacts:
         services = self._services
@@ -434,8 +463,8 @@ class RunTurn:
         services = self._services
         await self._write_nodes(run)
         released, run.released_slots = run.released_slots, []
-        for uid, attempt in released:
-            await services.ledger.release_slots(run.namespace, uid, attempt)
+        if released:
+            await services.ledger.release_slots(run.namespace, released)
         await self._desk.note_applied(run)
         if not self._refresh_status(run):
             return

@@ -451,12 +451,13 @@ class MemoryLedger:
                 if node is not None and space.full_limit((limit,), node, attempt, skip_global=False) is None:
                     space.take_slots((limit,), node, attempt, skip_global=False)
 
-    async def release_slots(self, namespace: str, node_uid: str, attempt: int) -> None:
-        """Free what an attempt holds, the global slot included."""
+    async def release_slots(self, namespace: str, holders: Sequence[tuple[str, int]]) -> None:
+        """Free what the (node uid, attempt) pairs hold, the global slot included."""
         space = self.space(namespace)
-        node = space.nodes.get(node_uid)
-        if node is not None:
-            space.free_slots(node, attempt, skip_global=False)
+        for uid, attempt in holders:
+            node = space.nodes.get(uid)
+            if node is not None:
+                space.free_slots(node, attempt, skip_global=False)
 
     # --- the scheduler: records
 

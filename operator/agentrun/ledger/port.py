@@ -506,8 +506,8 @@ class SchedulerLedger(Protocol):
         """Extend the slots of the (node uid, attempt) pairs that are Queued or TimedOut."""
         ...
 
-    async def release_slots(self, namespace: str, node_uid: str, attempt: int) -> None:
-        """Free what an attempt holds, the global slot included (commit leaves that one to the scheduler)."""
+    async def release_slots(self, namespace: str, holders: Sequence[tuple[str, int]]) -> None:
+        """Free what the (node uid, attempt) pairs hold, the global slot included: commit leaves it to the scheduler."""
         ...
 
     async def fence_attempt(self, namespace: str, node_uid: str, seq: int) -> bool:

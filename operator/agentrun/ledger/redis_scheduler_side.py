@@ -291,13 +291,11 @@ class RedisSchedulerSide:
 
     async def renew_slots(self, namespace: str, holders: Sequence[tuple[str, int]]) -> None:
         """Extend the slots of the (node uid, attempt) pairs."""
-        keys = self._connection.keys(namespace)
-        argument = {"holders": [[uid, str(attempt)] for uid, attempt in holders]}
-        await self._connection.run("renew_slots", keys, [], argument)
+        await self._on_holders("renew_slots", namespace, holders)
 
-    async def release_slots(self, namespace: str, node_uid: str, attempt: int) -> None:
-        """Free what an attempt holds, the global slot included."""
-        await self._on_node("release_slots", namespace, node_uid, {"attempt": str(attempt)})
+    async def release_slots(self, namespace: str, holders: Sequence[tuple[str, int]]) -> None:
+        """Free what the (node uid, attempt) pairs hold, the global slot included."""
+        await self._on_holders("release_slots", namespace, holders)
 
     # --- records
 
@@ -449,6 +447,10 @@ class RedisSchedulerSide:
     async def _on_node(self, name: str, namespace: str, node_uid: str, more: dict[str, object]) -> Any:
         keys = self._connection.keys(namespace)
         return await self._connection.run(name, keys, [keys.node(node_uid)], {"node": node_uid, **more})
+
+    async def _on_holders(self, name: str, namespace: str, holders: Sequence[tuple[str, int]]) -> None:
+        argument = {"holders": [[uid, str(attempt)] for uid, attempt in holders]}
+        await self._connection.run(name, self._connection.keys(namespace), [], argument)
 
 
 def _by_stream(answer: Any) -> list[tuple[str, Any]]:

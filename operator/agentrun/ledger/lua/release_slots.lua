@@ -1,10 +1,10 @@
--- Free every slot an attempt holds, the install-wide one included.
+-- Free every slot that attempts hold, the install-wide ones included.
 --
--- KEYS[1] node (hash)
--- Derived: its slots.
--- arg: node, attempt
+-- KEYS none; derived: the nodes and their slots
+-- arg: holders [[node uid, attempt], ...]
 -- Returns 1.
--- Cost: O(limits)
-local node = nodes.read(arg.node)
-slots.free(node, arg.attempt, false)
+-- Cost: O(holders x limits)
+for _, holder in ipairs(arg.holders) do
+  slots.free(nodes.read(holder[1]), holder[2], false)
+end
 return 1
