@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 import redis
 
 from support.cluster_site import ClusterSite
@@ -44,6 +45,12 @@ def answer_questions(site: ClusterSite) -> None:
         decision = {**said, "decidedBy": "Ada"}
         patch = json.dumps({"spec": {"decision": decision}})
         site.kubectl("patch", "agentapproval", question["metadata"]["name"], "--type=merge", "-p", patch)
+
+
+@pytest.fixture(autouse=True)
+def people_may_say_what_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no webhook here, and the person is known."""
+    monkeypatch.setenv("AGENTRUN_OPERATOR_APPROVALS_UNVERIFIED", "All")
 
 
 def test_a_ledger_that_is_killed_and_comes_back_interrupts_nothing(site: ClusterSite) -> None:

@@ -13,6 +13,7 @@ import pytest
 from agentrun.controller.webhook.access_reviews import Access, Requester
 from agentrun.controller.webhook.approval_admission import ApprovalAdmission, Stage
 from agentrun.controller.webhook.certificates import CertificateSet, make_certificates
+from agentrun.controller.webhook.object_admission import ObjectAdmission
 from agentrun.controller.webhook.webhook_configurations import OBJECTS_PATH, PATHS
 from agentrun.controller.webhook.webhook_server import WebhookServer
 from agentrun.engine.clock import SystemClock
@@ -38,6 +39,11 @@ class _Broken:
         return True
 
 
+def build_server(port: int, judge: Any) -> WebhookServer:
+    approvals = ApprovalAdmission(judge, FixedKey(), SystemClock())
+    return WebhookServer(ListenAddress("127.0.0.1", port), approvals, ObjectAdmission(judge, lambda schema: ()))
+
+
 class Served:
     """A server and who asks it."""
 
@@ -46,8 +52,7 @@ class Served:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         self.certificates = make_certificates(NAMES, datetime.now(UTC), timedelta(hours=1))
-        admission = ApprovalAdmission(judge, FixedKey(), SystemClock())
-        self.server = WebhookServer(ListenAddress("127.0.0.1", self.port), admission)
+        self.server = build_server(self.port, judge)
         self.server.use(self.certificates.serving)
 
     async def ask(
@@ -87,6 +92,16 @@ async def test_a_review_is_answered_with_a_patch(serve: Any) -> None:
     assert answer["response"]["patchType"] == "JSONPatch"
 
 
+TOOL = {
+    "apiVersion": "agentrun.dev/v1alpha1",
+    "kind": "AgentTool",
+    "metadata": {"name": "t"},
+    "spec": {"type": "python", "python": {"entryPoint": "m:f"}},
+}
+NEW_TOOL = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "req-1", "object": TOOL, "userInfo": {}}}
+
+
+@pytest.mark.parametrize("path, body", [(PATHS[Stage.MUTATE], APPROVAL), (OBJECTS_PATH, NEW_TOOL)])
 @pytest.mark.parametrize(
     "failure, want_code, want",
     [
@@ -96,43 +111,21 @@ async def test_a_review_is_answered_with_a_patch(serve: Any) -> None:
     ],
 )
 async def test_what_cannot_be_checked_is_refused_with_the_cause(
-    serve: Any, failure: Exception | None, want_code: int, want: str
+    serve: Any, failure: Exception | None, want_code: int, want: str, path: str, body: Any
 ) -> None:
     served = await serve(_Broken(failure))
-    status, answer = await served.ask(APPROVAL)
+    status, answer = await served.ask(body, path=path)
     assert (status, answer["response"]["uid"], answer["response"]["allowed"]) == (200, "req-1", False)
     assert answer["response"]["status"]["code"] == want_code
     assert want in answer["response"]["status"]["message"]
 
 
+@pytest.mark.parametrize("path", [PATHS[Stage.MUTATE], OBJECTS_PATH])
 @pytest.mark.parametrize("body", [[], {}, "x", {"apiVersion": "admission.k8s.io/v1", "request": {}}])
-async def test_what_is_no_review_is_a_bad_request(serve: Any, body: Any) -> None:
+async def test_what_is_no_review_is_a_bad_request(serve: Any, body: Any, path: str) -> None:
     served = await serve(Roles())
-    status, _ = await served.ask(body)
+    status, _ = await served.ask(body, path=path)
     assert status == 400
-
-
-RUN = {"apiVersion": "agentrun.dev/v1alpha1", "kind": "AgentRun", "metadata": {"generateName": "r-"}}
-RIGHT = {**RUN, "spec": {"intent": "x", "nodes": [{"name": "a", "tool": "t"}]}}
-WRONG = {**RUN, "spec": {"intent": "x", "nodes": [{"name": "a", "type": "Condition"}]}}
-
-
-@pytest.mark.parametrize(
-    "before, after, want",
-    [
-        pytest.param(None, RIGHT, "", id="right"),
-        pytest.param(None, WRONG, "condition", id="wrong"),
-        pytest.param(RIGHT, WRONG, "condition", id="made wrong"),
-        pytest.param(WRONG, {**WRONG, "metadata": {"finalizers": []}}, "", id="wrong before"),
-        pytest.param(None, {**RUN, "kind": "Other"}, "", id="not ours"),
-    ],
-)
-async def test_what_the_models_refuse_is_refused(serve: Any, before: Any, after: Any, want: str) -> None:
-    served = await serve(Roles())
-    body = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "r", "object": after, "oldObject": before}}
-    status, answer = await served.ask(body, path=OBJECTS_PATH)
-    assert (status, answer["response"]["allowed"]) == (200, not want)
-    assert want in answer["response"].get("status", {}).get("message", "")
 
 
 async def test_a_new_certificate_is_served_without_a_restart(serve: Any) -> None:
@@ -151,8 +144,6 @@ async def test_a_new_certificate_is_served_without_a_restart(serve: Any) -> None
 
 async def test_an_address_that_is_taken_is_said(serve: Any) -> None:
     served = await serve(Roles())
-    other = WebhookServer(
-        ListenAddress("127.0.0.1", served.port), ApprovalAdmission(Roles(), FixedKey(), SystemClock())
-    )
+    other = build_server(served.port, Roles())
     with pytest.raises(CannotListenError, match="for the webhook"):
         await other.start()

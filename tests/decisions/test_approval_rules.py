@@ -17,6 +17,7 @@ from agentrun.decisions.approval_rules import (
     find_allowed_verdicts,
     judge_decision,
 )
+from agentrun.decisions.decision_authority import Authority, UnverifiedDecisions, find_authority
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 EXPIRY = NOW + timedelta(hours=1)
@@ -162,6 +163,79 @@ def test_other_answer_is_refused_with_the_reason(inbox: Inbox | None, decision: 
 
     assert isinstance(got, Refused)
     assert want in got.message
+
+
+@pytest.mark.parametrize(
+    "inbox,decision",
+    [
+        pytest.param(build_inbox(InboxKind.CALL), build_decision("Approve"), id="approve"),
+        pytest.param(build_inbox(InboxKind.GRANT), build_decision("Reject"), id="reject"),
+        pytest.param(build_inbox(), build_decision("Discard"), id="discard"),
+        pytest.param(EXECUTED, build_decision("Discard"), id="executed: discard"),
+        pytest.param(UNKNOWN, build_decision("Discard"), id="unknown: discard and leave it unknown"),
+        pytest.param(build_inbox(InboxKind.DEAD), build_decision("Discard"), id="discard the dead"),
+    ],
+)
+def test_who_is_unknown_may_say_yes_and_no_and_give_up(inbox: Inbox, decision: Decision) -> None:
+    assert judge_decision(decision, "q-2", inbox, NOW, Authority.YES_OR_NO) == Accepted(decision)
+    refused = judge_decision(decision, "q-2", inbox, NOW, Authority.NOTHING)
+    assert isinstance(refused, Refused)
+    assert "not verified" in refused.message
+
+
+@pytest.mark.parametrize(
+    "inbox,decision,want",
+    [
+        pytest.param(build_inbox(), build_decision("Release"), "verdict Release is refused", id="release"),
+        pytest.param(build_inbox(), build_decision("Resolve", result=1), "verdict Resolve is refused", id="resolve"),
+        pytest.param(
+            build_inbox(InboxKind.DEAD), build_decision("Redrive"), "verdict Redrive is refused", id="redrive"
+        ),
+        pytest.param(
+            build_inbox(InboxKind.CALL), build_decision("Approve", params={}), "editing the params", id="edited params"
+        ),
+        pytest.param(
+            UNKNOWN, build_decision("Discard", effect="NotExecuted"), "saying effect NotExecuted", id="what happened"
+        ),
+        pytest.param(
+            EXECUTED, build_decision("Discard", effect="Executed"), "saying effect Executed", id="what is known"
+        ),
+        pytest.param(build_inbox(), build_decision("Approve"), "use Discard", id="another question's answer"),
+    ],
+)
+def test_who_is_unknown_may_say_no_more(inbox: Inbox, decision: Decision, want: str) -> None:
+    got = judge_decision(decision, "q-2", inbox, NOW, Authority.YES_OR_NO)
+
+    assert isinstance(got, Refused)
+    assert want in got.message
+
+
+@pytest.mark.parametrize(
+    "rule,verified,want",
+    [
+        pytest.param(UnverifiedDecisions.REFUSE, True, Authority.EVERYTHING, id="refuse, verified"),
+        pytest.param(UnverifiedDecisions.REFUSE, False, Authority.NOTHING, id="refuse"),
+        pytest.param(UnverifiedDecisions.APPROVE_AND_REJECT, True, Authority.EVERYTHING, id="yes or no, verified"),
+        pytest.param(UnverifiedDecisions.APPROVE_AND_REJECT, False, Authority.YES_OR_NO, id="yes or no"),
+        pytest.param(UnverifiedDecisions.ALL, False, Authority.EVERYTHING, id="all"),
+    ],
+)
+def test_authority(rule: UnverifiedDecisions, verified: bool, want: Authority) -> None:
+    assert find_authority(rule, verified=verified) is want
+
+
+@pytest.mark.parametrize(
+    "inbox,want",
+    [
+        pytest.param(build_inbox(InboxKind.CALL), (Verdict.APPROVE, Verdict.REJECT), id="call"),
+        pytest.param(build_inbox(), (Verdict.DISCARD,), id="quarantine"),
+        pytest.param(EXECUTED, (Verdict.DISCARD,), id="executed"),
+        pytest.param(build_inbox(InboxKind.DEAD), (Verdict.DISCARD,), id="dead"),
+    ],
+)
+def test_every_question_can_be_answered_by_who_is_unknown(inbox: Inbox, want: tuple[Verdict, ...]) -> None:
+    assert find_allowed_verdicts(inbox, Authority.YES_OR_NO) == want
+    assert find_allowed_verdicts(inbox, Authority.NOTHING) == ()
 
 
 @pytest.mark.parametrize(

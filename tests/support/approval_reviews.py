@@ -87,13 +87,15 @@ class Roles:
     """Who may do what, and what was asked."""
 
     granted: frozenset[str] = frozenset()
-    """Verbs; one of a subresource as ``subresource:verb``."""
+    """Verbs; one of a subresource as ``subresource:verb``, one about another resource as ``verb resource/name``."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(user, right) in order."""
 
     async def may(self, requester: Requester, namespace: str, name: str, access: Access) -> bool:
         """Tell whether the right is granted, to anybody."""
         right = f"{access.subresource}:{access.verb}" if access.subresource else access.verb
+        if access.resource != "agentapprovals":
+            right = f"{access.verb} {access.resource}/{name}".rstrip("/")
         self.asked.append((requester.username, right))
         return right in self.granted
 

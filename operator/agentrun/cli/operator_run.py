@@ -52,9 +52,10 @@ def run(
 
     Every option may be set as an environment variable as well, AGENTRUN_OPERATOR_<OPTION>; NAMESPACES takes names
     separated by commas. Further ones are LEASE_NAMESPACE, LEASE_DURATION (15s), IDENTITY, GLOBAL_LIMIT,
-    RESERVED_SLOTS (P0=2), SESSION_LEASE (10m), SWEEP_EVERY (10m), RETENTION_NODES (24h), RETENTION_MAX_FINISHED_RUNS
-    and DURABILITY (Require or Accept); those of the webhook stand in docs/operator.md. Several operators of one install
-    may run: one leads, the others stand by.
+    RESERVED_SLOTS (P0=2), SESSION_LEASE (10m), SWEEP_EVERY (10m), RETENTION_NODES (24h), RETENTION_MAX_FINISHED_RUNS,
+    DURABILITY (Require or Accept) and APPROVALS_UNVERIFIED, which says what becomes of decisions that no webhook has
+    sealed: Refuse (the default with a webhook), ApproveAndReject (the default without one) or All; those of the webhook
+    stand in docs/operator.md. Several operators of one install may run: one leads, the others stand by.
 
     Exit codes: 0 stopped in order, 1 another operator has taken the lead or a part failed (start it anew), 2 arguments
     or environment cannot be used, 6 no API server is known.

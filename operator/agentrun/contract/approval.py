@@ -116,9 +116,9 @@ class ApprovalRequest(ContractModel):
     context: MediumText = ""
     """Where more is to be read."""
     unknown_outcome: bool = False
-    """``effect`` must be answered as well."""
+    """Nobody knows whether the call was executed: the answer says so in ``effect``, unless Discard alone is allowed."""
     allowed: tuple[Verdict, ...] = Field(default=(), max_length=8)
-    """Verdicts that answer this question."""
+    """Verdicts that answer this question here: without the admission webhook Approve, Reject and Discard alone."""
     asked_at: Timestamp
     """When it was asked."""
     expires_at: Timestamp | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from agentrun.contract.exact_json import JsonObject
 from agentrun.controller.api_access import ApiAccess
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_cluster import ApiCluster
@@ -27,6 +28,8 @@ from agentrun.controller.webhook.seal_key import SealKey, SealVerifier
 from agentrun.controller.webhook.stored_secrets import StoredSecrets
 from agentrun.controller.webhook.webhook_configurations import WebhookPlace
 from agentrun.controller.webhook.webhook_service import WebhookService, WebhookSettings
+from agentrun.decisions.decision_authority import UnverifiedDecisions
+from agentrun.decisions.facts import Problem
 from agentrun.engine.clock import SystemClock, SystemEntropy
 from agentrun.engine.observer import Observers
 from agentrun.engine.scheduler import Scheduler
@@ -46,6 +49,7 @@ class OperatorProcess:
     def __init__(self, settings: OperatorSettings, access: ApiAccess) -> None:
         self._settings = settings
         self._access = access
+        self._validator = SchemaValidator()
         self._stopping = asyncio.Event()
         self._signs = OperatorSigns(settings.listen)
 
@@ -97,6 +101,7 @@ class OperatorProcess:
             client,
             SystemClock(),
             key,
+            self._check_schema,
             WebhookSettings(
                 listen=settings.webhook_listen,
                 place=WebhookPlace(settings.webhook_name or name, settings.webhook_url, tuple(settings.namespaces)),
@@ -106,8 +111,12 @@ class OperatorProcess:
                 life=settings.webhook_certificate_life,
                 settle=settings.webhook_settle,
                 every=settings.webhook_look,
+                certificate_folder=settings.webhook_certificate_folder,
             ),
         )
+
+    def _check_schema(self, schema: JsonObject) -> tuple[Problem, ...]:
+        return tuple(Problem(problem.path, problem.message) for problem in self._validator.check(schema))
 
     async def _serve(
         self, client: ApiClient, ledger: RedisLedger, webhook: WebhookService | None, verifier: SealVerifier
@@ -128,15 +137,14 @@ class OperatorProcess:
         if not await _comes_before(self._campaign(client, leadership, webhook), asked):
             asked.cancel()
             return
-        requires = settings.approvals_require_verified
-        requires = webhook is not None if requires is None else requires
+        unverified = settings.unverified_decisions
         events = EventPoster(client, clock, leadership.identity)
         scheduler = Scheduler(
             cluster=cluster,
             ledger=ledger,
             clock=clock,
             entropy=SystemEntropy(),
-            validator=SchemaValidator(),
+            validator=self._validator,
             settings=SchedulerSettings(
                 install=settings.install,
                 global_limit=settings.global_limit,
@@ -144,12 +152,13 @@ class OperatorProcess:
                 sweep_every=settings.sweep_every,
                 nodes_kept=settings.retention_nodes,
                 runs_kept_with_nodes=settings.retention_max_finished_runs,
-                require_verified=requires,
+                unverified_decisions=unverified,
             ),
             sessions=ApiSessionLeases(client, clock, settings.session_lease),
             observer=Observers(signs.metrics, events),
-            # Without a webhook there is no key, and rights on Secrets are not asked for.
-            verifier=verifier if webhook is not None or requires else None,
+            # Without a webhook there is no key, and rights on Secrets are not asked for; unless seals of another
+            # process's webhook are all that counts.
+            verifier=verifier if webhook is not None or unverified is UnverifiedDecisions.REFUSE else None,
             seen_epoch=leadership.epoch,
             on_lead=leadership.note_epoch,
         )
@@ -162,7 +171,13 @@ class OperatorProcess:
         observing = asyncio.create_task(self._observe(source), name="kopf")
         posting = asyncio.create_task(events.run(), name="events")
         signs.follow(scheduler.survey, engine, *watches, lead, observing, posting)
-        _log.info("started", server=self._access.server, namespaces=settings.namespaces or "all")
+        _log.info(
+            "started",
+            server=self._access.server,
+            namespaces=settings.namespaces or "all",
+            webhook=str(settings.webhook_listen or "none"),
+            unverified_decisions=unverified.value,
+        )
         done, _ = await asyncio.wait(
             (engine, *watches, lead, observing, posting, asked), return_when=asyncio.FIRST_COMPLETED
         )

@@ -13,6 +13,7 @@ from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN, ObjectName
 from agentrun.contract.run import Priority
 from agentrun.controller.session_leases import SESSION_LEASE
+from agentrun.decisions.decision_authority import UnverifiedDecisions
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.listen_address import ListenAddress, parse_address
 from agentrun.telemetry.log_setup import LogLevel
@@ -96,12 +97,15 @@ class OperatorSettings(BaseSettings):
     """The Service in front of the webhook, in the Lease's namespace; None: ``<install>-webhook``."""
     webhook_certificate_life: Duration = timedelta(days=90)
     """How long a certificate of the webhook lives; it is renewed after two thirds of that."""
+    webhook_certificate_folder: Path | None = None
+    """Folder with ``tls.crt`` and ``tls.key``, made and renewed by somebody else; None: the operator makes its own."""
     webhook_settle: Kept = timedelta(minutes=1)
     """How long API servers have to learn of a new authority before a certificate of it is served."""
     webhook_look: Kept = timedelta(seconds=15)
     """How often the webhook's certificates are looked at; well below ``webhook_settle``."""
-    approvals_require_verified: bool | None = None
-    """Refuse decisions that no webhook has sealed; None: where the webhook is on."""
+    approvals_unverified: UnverifiedDecisions | None = None
+    """What becomes of decisions that no webhook has sealed; None: refused where the webhook is on, else no more than
+    approve and reject."""
     log_level: LogLevel = LogLevel.INFO
     log_json: bool = False
 
@@ -111,3 +115,21 @@ class OperatorSettings(BaseSettings):
         if url is not None and info.data.get("webhook_listen") is None:
             raise ValueError("goes with webhook_listen: say where the webhook listens as well")
         return url
+
+    @field_validator("webhook_certificate_folder")
+    @classmethod
+    def _folder_serves_webhook(cls, folder: Path | None, info: ValidationInfo) -> Path | None:
+        if folder is not None and info.data.get("webhook_listen") is None:
+            raise ValueError("goes with webhook_listen: say where the webhook listens as well")
+        # What is created with a URL has to name an authority, and that of these certificates is not known here.
+        if folder is not None and info.data.get("webhook_url") is not None:
+            raise ValueError("does not go with webhook_url: whoever makes the certificates writes the configurations")
+        return folder
+
+    @property
+    def unverified_decisions(self) -> UnverifiedDecisions:
+        """What becomes of decisions that no webhook has sealed."""
+        if self.approvals_unverified is not None:
+            return self.approvals_unverified
+        sealed = self.webhook_listen is not None
+        return UnverifiedDecisions.REFUSE if sealed else UnverifiedDecisions.APPROVE_AND_REJECT

@@ -1,7 +1,8 @@
 """When a call needs a human, and whether a human's answer may be applied.
 
 The need comes from the tool's policy alone, judged on the final params; nothing a model wrote can lower it. An answer
-counts for the question it was given to and no other. What an accepted answer leads to stands in ``human_step``.
+counts for the question it was given to and no other, and says no more than its author may
+(``decision_authority``). What an accepted answer leads to stands in ``human_step``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from agentrun.contract.tool import AgentToolSpec
 from agentrun.contract.value_tests import Operator, ValueTest
 from agentrun.decisions.conditions import ConditionError, NamedValues, evaluate_test
 from agentrun.decisions.deadlines import has_passed
+from agentrun.decisions.decision_authority import Authority, exceeds_authority, limit_verdicts
 from agentrun.decisions.value_paths import show_value
 
 
@@ -58,13 +60,20 @@ def call_needs_approval(tool: AgentToolSpec, params: JsonObject) -> str | None:
     return None
 
 
-def find_allowed_verdicts(inbox: Inbox) -> tuple[Verdict, ...]:
+def find_allowed_verdicts(inbox: Inbox, authority: Authority = Authority.EVERYTHING) -> tuple[Verdict, ...]:
     """Return which verdicts answer the question. What was executed is never released to be executed again."""
     allowed = ALLOWED_VERDICTS[inbox.kind]
-    return tuple(verdict for verdict in allowed if not (inbox.executed and verdict is Verdict.RELEASE))
+    fitting = tuple(verdict for verdict in allowed if not (inbox.executed and verdict is Verdict.RELEASE))
+    return limit_verdicts(fitting, authority)
 
 
-def judge_decision(decision: Decision, inbox_id: str, inbox: Inbox | None, now: datetime) -> AnswerVerdict:
+def judge_decision(
+    decision: Decision,
+    inbox_id: str,
+    inbox: Inbox | None,
+    now: datetime,
+    authority: Authority = Authority.EVERYTHING,
+) -> AnswerVerdict:
     """Judge whether a decision about the question ``inbox_id`` may be applied to the node's open question."""
     # A question is answered once; afterwards, or when it has expired, there is nothing to answer.
     if inbox is None:
@@ -75,9 +84,11 @@ def judge_decision(decision: Decision, inbox_id: str, inbox: Inbox | None, now: 
     # At the boundary one side wins: the expiry.
     if has_passed(inbox.expires_at, now):
         return Refused(f"question {inbox_id} has expired")
-    allowed = find_allowed_verdicts(inbox)
-    if decision.verdict not in allowed:
-        return Refused(_not_allowed(decision.verdict, inbox, allowed))
+    if decision.verdict not in find_allowed_verdicts(inbox):
+        return Refused(_not_allowed(decision.verdict, inbox, find_allowed_verdicts(inbox, authority)))
+    beyond = exceeds_authority(decision, authority, inbox.params_digest)
+    if beyond is not None:
+        return Refused(beyond)
     # A decision is about the params its author saw.
     if decision.params_digest and inbox.params_digest and decision.params_digest != inbox.params_digest:
         return Refused(
@@ -86,10 +97,10 @@ def judge_decision(decision: Decision, inbox_id: str, inbox: Inbox | None, now: 
         )
     if decision.verdict is Verdict.RESOLVE and "result" not in decision.model_fields_set:
         return Refused("verdict Resolve needs result: the value that the nodes downstream go on with")
-    return _judge_effect(decision, inbox)
+    return _judge_effect(decision, inbox, authority)
 
 
-def _judge_effect(decision: Decision, inbox: Inbox) -> AnswerVerdict:
+def _judge_effect(decision: Decision, inbox: Inbox, authority: Authority) -> AnswerVerdict:
     # What happened outside is known: the answer can confirm it, not change it.
     if inbox.executed:
         if decision.effect is Effect.NOT_EXECUTED:
@@ -98,6 +109,10 @@ def _judge_effect(decision: Decision, inbox: Inbox) -> AnswerVerdict:
     if not inbox.unknown_outcome:
         if decision.effect is Effect.EXECUTED:
             return Refused("effect Executed contradicts what is known: nothing was executed")
+        return Accepted(decision)
+    # Who may not say what happened may still give the node up: the record stays unknown, as when the question expires,
+    # and an equal call is looked up or asked about, never made.
+    if authority is Authority.YES_OR_NO and decision.verdict is Verdict.DISCARD:
         return Accepted(decision)
     # An unknown outcome is answered before anything else, and editing the params does not remove that duty.
     if decision.effect is None:
@@ -115,7 +130,7 @@ def _not_allowed(verdict: Verdict, inbox: Inbox, allowed: tuple[Verdict, ...]) -
     said = f"verdict {verdict} does not answer a question of kind {inbox.kind}"
     if inbox.executed and verdict is Verdict.RELEASE:
         said = "verdict Release would execute again what was executed already"
-    return f"{said}: use {' or '.join(allowed)}"
+    return f"{said}: use {' or '.join(allowed) or 'none, decisions are not verified here'}"
 
 
 def _describe(test: ValueTest) -> str:

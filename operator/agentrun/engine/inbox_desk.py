@@ -16,6 +16,7 @@ from agentrun.contract.node import Inbox, InboxKind
 from agentrun.contract.object_meta import API_VERSION, ObjectMeta, OwnerReference
 from agentrun.contract.run import AgentRun
 from agentrun.decisions.approval_rules import Accepted, find_allowed_verdicts, judge_decision
+from agentrun.decisions.decision_authority import Authority, find_authority
 from agentrun.decisions.facts import NodeFacts
 from agentrun.decisions.human_step import HumanStep, read_decision
 from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError
@@ -72,10 +73,7 @@ class InboxDesk:
             if not isinstance(error.existing, AgentApproval):
                 raise
             created = error.existing
-        if created.status is None or created.status.request is None:
-            status = AgentApprovalStatus(request=self._request(run, node, inbox))
-            stored = await self._services.cluster.replace_status(created.model_copy(update={"status": status}))
-            created = stored if isinstance(stored, AgentApproval) else created
+        created = await self._state_question(created, self._request(run, node, inbox))
         run.approvals[created.metadata.name] = created
         if created.status is not None and created.status.state == "Refused":
             # The answer was refused, and who refused it died before asking anew.
@@ -85,6 +83,25 @@ class InboxDesk:
         node.asked = inbox.id
         asks = QuestionAsked(run.run, node.path, inbox.kind, created.metadata.name, node.status.message)
         self._services.observer.note(asks)
+
+    async def _state_question(self, approval: AgentApproval, asked: ApprovalRequest) -> AgentApproval:
+        """Have the question stand in the approval, with the verdicts that count now."""
+        status = approval.status or AgentApprovalStatus()
+        stands = status.request
+        if stands is not None:
+            # Who may say what is a setting, and may have been another one when the question was asked.
+            if status.state != "Open" or approval.spec.decision is not None or stands.allowed == asked.allowed:
+                return approval
+            asked = stands.model_copy(update={"allowed": asked.allowed, "question": asked.question})
+        status = status.model_copy(update={"request": asked})
+        try:
+            stored = await self._services.cluster.replace_status(approval.model_copy(update={"status": status}))
+        except (GoneError, ConflictError):
+            if stands is None:
+                raise
+            # Answered or deleted meanwhile: the watch brings that here.
+            return approval
+        return stored if isinstance(stored, AgentApproval) else approval
 
     async def close(self, run: RunMemory, node: NodeMemory) -> None:
         """Note on the approval of a question that is over how it ended, if nobody's decision was applied to it."""
@@ -116,10 +133,9 @@ class InboxDesk:
             if inbox is None or inbox.id != request.inbox_id:
                 await self._note(run, approval, "Withdrawn", "the question is not open any more")
             return
-        judged = judge_decision(decision, request.inbox_id, inbox, facts.run.now)
-        problem = "" if isinstance(judged, Accepted) else judged.message
-        if inbox is not None and isinstance(judged, Accepted):
-            problem = self._unverified(approval, inbox) or self._misfit(facts, approval)
+        authority = self._authority(verified=bool(approval.status and approval.status.verified))
+        judged = judge_decision(decision, request.inbox_id, inbox, facts.run.now, authority)
+        problem = self._misfit(facts, approval) if isinstance(judged, Accepted) else judged.message
         if problem or inbox is None:
             await self._note(run, approval, "Refused", problem)
             if inbox is not None and inbox.id == request.inbox_id:
@@ -191,14 +207,8 @@ class InboxDesk:
         status = approval.status or AgentApprovalStatus()
         return approval.model_copy(update={"status": status.model_copy(update={"verified": verified})})
 
-    def _unverified(self, approval: AgentApproval, inbox: Inbox) -> str:
-        if not self._services.settings.require_verified or (approval.status and approval.status.verified):
-            return ""
-        on = f" on the params in question ({inbox.params_digest})" if inbox.params_digest else ""
-        return (
-            f"the decision is not verified: its seal does not prove that {_name(approval)} gave it{on}; "
-            "the admission webhook seals decisions: see that it is on, and answer the question that is open now"
-        )
+    def _authority(self, *, verified: bool) -> Authority:
+        return find_authority(self._services.settings.unverified_decisions, verified=verified)
 
     def _misfit(self, facts: NodeFacts, approval: AgentApproval) -> str:
         decision = approval.spec.decision
@@ -211,6 +221,8 @@ class InboxDesk:
 
     def _request(self, run: RunMemory, node: NodeMemory, inbox: Inbox) -> ApprovalRequest:
         call = node.status.call
+        # Whoever reads the question sees what the best proven answer to it may say.
+        authority = self._authority(verified=self._services.verifier.can_verify())
         return ApprovalRequest(
             run=node.spec.run,
             node=node.path,
@@ -218,13 +230,13 @@ class InboxDesk:
             inbox_id=inbox.id,
             kind=inbox.kind,
             intent=run.run.spec.intent,
-            question=_question(node, inbox),
+            question=_question(node, inbox, authority),
             tool=call.tool.name if call else node.spec.node.tool or "",
             params_digest=inbox.params_digest,
             params_preview=cut_text(canonical_json(call.params), _PREVIEW) if call else "",
             context=f"agentnode/{node.name}",
             unknown_outcome=inbox.unknown_outcome,
-            allowed=find_allowed_verdicts(inbox),
+            allowed=find_allowed_verdicts(inbox, authority),
             asked_at=inbox.asked_at,
             expires_at=inbox.expires_at,
         )
@@ -251,12 +263,7 @@ class InboxDesk:
             return
 
 
-def _name(approval: AgentApproval) -> str:
-    decision = approval.spec.decision
-    return (decision.decided_by if decision else "") or "anybody"
-
-
-def _question(node: NodeMemory, inbox: Inbox) -> str:
+def _question(node: NodeMemory, inbox: Inbox, authority: Authority) -> str:
     status = node.status
     match inbox.kind:
         case InboxKind.CALL:
@@ -269,10 +276,15 @@ def _question(node: NodeMemory, inbox: Inbox) -> str:
             asked = f"{status.reason}: {status.message}"
         case _:
             assert_never(inbox.kind)
-    if inbox.unknown_outcome:
+    says_more = authority is Authority.EVERYTHING
+    if inbox.unknown_outcome and says_more:
         asked += " (nobody knows whether the call was executed: find out, and say effect: NotExecuted or Executed)"
+    elif inbox.unknown_outcome:
+        asked += " (nobody knows whether the call was executed)"
     if inbox.executed:
         asked += " (the call was executed, its result is no use)"
+    if not says_more and inbox.kind in (InboxKind.QUARANTINE, InboxKind.DEAD):
+        asked += " (without the admission webhook it can only be given up, and nothing be said about what happened)"
     if status.raw_output:
         asked += f"\n{status.raw_output}"
     return cut_text(asked, 4000)

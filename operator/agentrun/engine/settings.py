@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from agentrun.contract.run import Priority
+from agentrun.decisions.decision_authority import UnverifiedDecisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,9 @@ class SchedulerSettings:
     """How long the nodes and approvals of a run that has ended are kept."""
     runs_kept_with_nodes: int = 1000
     """Runs of a namespace that keep their nodes after the end; of more the oldest lose them earlier."""
-    require_verified: bool = False
-    """Refuse decisions that no admission webhook has sealed."""
+    unverified_decisions: UnverifiedDecisions = UnverifiedDecisions.ALL
+    """What becomes of decisions that no admission webhook has sealed. In local mode all count: whoever decides is the
+    person who runs it."""
     finished_keep: timedelta = timedelta(days=30)
     """How long the ledger remembers the outcome of a finished run."""
 

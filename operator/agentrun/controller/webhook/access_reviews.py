@@ -1,6 +1,7 @@
-"""Asking the API server whether a user may do something: SubjectAccessReviews for the verbs of deciding.
+"""Asking the API server whether a user may do something: SubjectAccessReviews.
 
-The verbs are virtual: no request has them, roles grant them all the same.
+Called by the admission of approvals, whose verbs are virtual (no request has them, roles grant them all the same), and
+by that of tools. What is needed for what is decided there.
 """
 
 from __future__ import annotations
@@ -8,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentrun.contract.exact_json import JsonObject
+from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.object_meta import API_GROUP
 from agentrun.controller.api_client import ApiClient
 
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_RESOURCE = "agentapprovals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,32 @@ class Requester:
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+def read_requester(user: JsonObject) -> Requester:
+    """Return the requester that an admission review names in ``userInfo``."""
+    extra = user.get("extra")
+    return Requester(
+        username=str(user.get("username") or ""),
+        uid=str(user.get("uid") or ""),
+        groups=_texts(user.get("groups")),
+        extra={key: _texts(values) for key, values in extra.items()} if isinstance(extra, dict) else {},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A right about one approval."""
+    """A right about one object; about one approval where nothing else is said."""
 
     verb: str
     subresource: str = ""
     purpose: str = ""
     """What it is needed for, as the object of "may not"."""
+    resource: str = "agentapprovals"
+    group: str = API_GROUP
 
     def __str__(self) -> str:
         """Return it as a role grants it."""
-        where = f"{_RESOURCE}/{self.subresource}" if self.subresource else _RESOURCE
-        return f'verb "{self.verb}" on {where}.{API_GROUP}'
+        where = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f'verb "{self.verb}" on {where}{"." if self.group else ""}{self.group}'
 
 
 class AccessReviews:
@@ -48,7 +61,10 @@ class AccessReviews:
         self._client = client
 
     async def may(self, requester: Requester, namespace: str, name: str, access: Access) -> bool:
-        """Tell whether the requester has the right. Raises what :meth:`ApiClient.request` raises."""
+        """Tell whether the requester has the right about the object of that name; no name: about any of its kind.
+
+        Raises what :meth:`ApiClient.request` raises.
+        """
         answer = await self._client.request("POST", _PATH, build_review(requester, namespace, name, access))
         status = answer.get("status")
         return isinstance(status, dict) and status.get("allowed") is True and status.get("denied") is not True
@@ -57,12 +73,13 @@ class AccessReviews:
 def build_review(requester: Requester, namespace: str, name: str, access: Access) -> JsonObject:
     """Return the SubjectAccessReview that asks for one right."""
     attributes: JsonObject = {
-        "group": API_GROUP,
-        "resource": _RESOURCE,
+        "group": access.group,
+        "resource": access.resource,
         "namespace": namespace,
-        "name": name,
         "verb": access.verb,
     }
+    if name:
+        attributes["name"] = name
     if access.subresource:
         attributes["subresource"] = access.subresource
     spec: JsonObject = {"user": requester.username, "resourceAttributes": attributes}
@@ -73,3 +90,7 @@ def build_review(requester: Requester, namespace: str, name: str, access: Access
     if requester.extra:
         spec["extra"] = {key: list(values) for key, values in requester.extra.items()}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def _texts(values: JsonValue) -> tuple[str, ...]:
+    return tuple(str(value) for value in values) if isinstance(values, list) else ()

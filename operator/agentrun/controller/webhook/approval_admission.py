@@ -13,7 +13,7 @@ from typing import Protocol
 from agentrun.contract.approval import Decision
 from agentrun.contract.exact_json import JsonObject, JsonValue, canonical_json
 from agentrun.contract.model_base import cut_text, format_time
-from agentrun.controller.webhook.access_reviews import Access, Requester
+from agentrun.controller.webhook.access_reviews import Access, Requester, read_requester
 from agentrun.controller.webhook.approval_review import Answered, Inadmissible, Needed, review_update
 from agentrun.controller.webhook.decision_seal import is_sealed, make_seal
 from agentrun.engine.clock import Clock
@@ -33,7 +33,7 @@ class AccessJudge(Protocol):
     """Knows who may do what."""
 
     async def may(self, requester: Requester, namespace: str, name: str, access: Access) -> bool:
-        """Tell whether the requester has the right."""
+        """Tell whether the requester has the right about the object of that name; no name: about any of its kind."""
         ...
 
 
@@ -130,18 +130,11 @@ def read_request(review: JsonObject) -> UpdateRequest:
     before, after, user = request.get("oldObject"), request.get("object"), request.get("userInfo")
     if not (isinstance(before, dict) and isinstance(after, dict) and isinstance(user, dict)):
         raise MalformedReviewError("expected an update, with object, oldObject and userInfo")
-    groups, extra = user.get("groups"), user.get("extra")
-    requester = Requester(
-        username=str(user.get("username") or ""),
-        uid=str(user.get("uid") or ""),
-        groups=_texts(groups),
-        extra={key: _texts(values) for key, values in extra.items()} if isinstance(extra, dict) else {},
-    )
     return UpdateRequest(
         uid=str(request.get("uid") or ""),
         namespace=str(request.get("namespace") or ""),
         name=str(request.get("name") or ""),
-        requester=requester,
+        requester=read_requester(user),
         before=before,
         after=after,
     )
@@ -176,7 +169,3 @@ def _say(request: UpdateRequest, what: str) -> str:
 def _say_forbidden(request: UpdateRequest, access: Access) -> str:
     where = f"agentapproval {request.namespace}/{request.name}"
     return f'user "{request.requester.username}" may not {access.purpose} {where}: needs {access}'
-
-
-def _texts(values: JsonValue) -> tuple[str, ...]:
-    return tuple(str(value) for value in values) if isinstance(values, list) else ()

@@ -64,6 +64,10 @@ class CertificateKeeper:
         """Tell whether there was a certificate to serve."""
         return self._served is not None
 
+    def lead(self) -> None:
+        """Renew the certificates from now on, and show them to the API server."""
+        self.leads = True
+
     async def look(self) -> None:
         """Do what there is to do now. May raise what :meth:`ApiClient.request` raises; the next look goes on."""
         for _ in range(_STEPS_AT_ONCE):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -134,6 +135,21 @@ def from_secret(fields: Mapping[str, bytes]) -> CertificateSet:
             raise UnusableCertificatesError("a certificate is not that of the key beside it")
     found.look()
     return found
+
+
+def find_end(pair: KeyPair) -> datetime:
+    """Return when a pair is over that may be somebody else's: any kind of key, the certificate first in its chain.
+
+    Raises :class:`UnusableCertificatesError`, also where the key is not that of the certificate.
+    """
+    certificate = _load(pair.certificate)
+    try:
+        key = serialization.load_pem_private_key(pair.key, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UnusableCertificatesError(f"no private key: {error}") from error
+    if key.public_key() != certificate.public_key():
+        raise UnusableCertificatesError("the certificate is not that of the key beside it")
+    return certificate.not_valid_after_utc
 
 
 def _make_authority(now: datetime, life: timedelta) -> KeyPair:

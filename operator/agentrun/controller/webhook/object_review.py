@@ -1,7 +1,8 @@
 """What is wrong with an AgentRun or AgentTool that is about to be stored; pure.
 
-A courtesy: the operator judges again what it reads, so nothing depends on this being asked. Only what the models refuse
-is looked for here; what needs other objects is judged at the run's admission.
+Called by the admission of objects. A courtesy: the operator judges again what it reads, so nothing depends on this
+being asked. What needs other objects (the tools that a run names, the tool that a lookup asks) is judged at the run's
+admission alone.
 """
 
 from __future__ import annotations
@@ -9,36 +10,55 @@ from __future__ import annotations
 from pydantic import ValidationError
 
 from agentrun.contract.exact_json import JsonObject
-from agentrun.controller.api_objects import MODELS
-from agentrun.controller.webhook.approval_admission import REVIEW_API, MalformedReviewError, admit, refuse
+from agentrun.contract.run import AgentRun
+from agentrun.contract.tool import AgentTool
+from agentrun.decisions.admission import CheckSchema, Violation, ViolationKind, find_tool_violations, find_violations
 
 KINDS = ("AgentRun", "AgentTool")
-_FAULTS = 10
 
 
-def review_object(review: JsonObject) -> JsonObject:
-    """Answer the review of an object that is created or changed. Raises :class:`MalformedReviewError`."""
-    request = review.get("request")
-    wanted = request.get("object") if isinstance(request, dict) else None
-    if review.get("apiVersion") != REVIEW_API or not isinstance(request, dict) or not isinstance(wanted, dict):
-        raise MalformedReviewError(f"expected an AdmissionReview of {REVIEW_API} with an object")
-    uid, kind, before = str(request.get("uid") or ""), str(wanted.get("kind") or ""), request.get("oldObject")
-    # What was stored before this webhook was there must still be labelled, and let go of by its finalizers.
-    if kind not in KINDS or (isinstance(before, dict) and before.get("spec") == wanted.get("spec")):
-        return admit(uid)
-    faults = _find_faults(kind, wanted)
-    return refuse(uid, "; ".join(faults), 422) if faults else admit(uid)
+def find_new_faults(before: JsonObject | None, after: JsonObject, check_schema: CheckSchema) -> tuple[str, ...]:
+    """Return what a change makes wrong, each with its field and remedy. ``before``: None for a new object.
+
+    What was wrong with a run before is left alone: one that an older operator has admitted can still be cancelled.
+    """
+    found = _find_faults(after, check_schema)
+    if not found or before is None or after.get("kind") != "AgentRun":
+        return found
+    known = frozenset(_find_faults(before, check_schema))
+    return tuple(fault for fault in found if fault not in known)
 
 
-def _find_faults(kind: str, wanted: JsonObject) -> list[str]:
-    # The metadata is the API server's to judge, and a name may still have to be generated.
-    judged = {**wanted, "metadata": {"name": "unnamed"}}
-    judged.pop("status", None)
+def read_tool(raw: JsonObject) -> AgentTool:
+    """Return the tool as it is written. Raises :class:`pydantic.ValidationError`."""
+    return AgentTool.from_wire(_without_outer_parts(raw))
+
+
+def _find_faults(raw: JsonObject, check_schema: CheckSchema) -> tuple[str, ...]:
     try:
-        MODELS[kind].from_wire(judged)
+        violations = _find_violations(raw, check_schema)
     except ValidationError as error:
-        return [
+        return tuple(
             f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)[:_FAULTS]
-        ]
-    return []
+            for fault in error.errors(include_url=False, include_input=False)
+        )
+    # What may be mended by other objects makes a run wait, it does not refuse it.
+    return tuple(str(violation) for violation in violations if violation.kind is ViolationKind.REFUSE)
+
+
+def _find_violations(raw: JsonObject, check_schema: CheckSchema) -> tuple[Violation, ...]:
+    if raw.get("kind") == "AgentRun":
+        return find_violations(AgentRun.from_wire(_without_outer_parts(raw)).spec, {})
+    return find_tool_violations(_name(raw), read_tool(raw).spec, {}, check_schema)
+
+
+def _without_outer_parts(raw: JsonObject) -> JsonObject:
+    # The metadata is the API server's to judge, and a name may still have to be generated.
+    judged = {**raw, "metadata": {"name": "unnamed"}}
+    judged.pop("status", None)
+    return judged
+
+
+def _name(raw: JsonObject) -> str:
+    meta = raw.get("metadata")
+    return str(meta.get("name") or "") if isinstance(meta, dict) else ""

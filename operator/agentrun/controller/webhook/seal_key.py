@@ -50,6 +50,10 @@ class SealVerifier:
     def __init__(self, key: SealKey) -> None:
         self._key = key
 
+    def can_verify(self) -> bool:
+        """Tell that decisions may come with a seal."""
+        return True
+
     async def is_verified(self, approval: AgentApproval, params_digest: str) -> bool:
         """Tell whether the approval's decision was sealed as it stands, on the params of this digest."""
         decision = approval.spec.decision

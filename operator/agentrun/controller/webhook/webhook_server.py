@@ -21,11 +21,10 @@ from agentrun.controller.api_errors import ObjectRefusedError
 from agentrun.controller.webhook.approval_admission import (
     ApprovalAdmission,
     MalformedReviewError,
-    Stage,
     refuse,
 )
 from agentrun.controller.webhook.certificates import KeyPair
-from agentrun.controller.webhook.object_review import review_object
+from agentrun.controller.webhook.object_admission import ObjectAdmission
 from agentrun.controller.webhook.seal_key import UnusableKeyError
 from agentrun.controller.webhook.webhook_configurations import OBJECTS_PATH, PATHS, TIMEOUT_SECONDS
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
@@ -42,9 +41,10 @@ _log = structlog.get_logger("agentrun.controller")
 class WebhookServer:
     """One address that API servers reach; certificates may change while it serves."""
 
-    def __init__(self, address: ListenAddress, admission: ApprovalAdmission) -> None:
+    def __init__(self, address: ListenAddress, approvals: ApprovalAdmission, objects: ObjectAdmission) -> None:
         self._address = address
-        self._admission = admission
+        self._approvals = approvals
+        self._objects = objects
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._runner: web.AppRunner | None = None
@@ -63,8 +63,8 @@ class WebhookServer:
         """Serve from now on. Raises :class:`~agentrun.telemetry.probe_server.CannotListenError`."""
         app = web.Application(client_max_size=_LONGEST)
         for stage, path in PATHS.items():
-            app.router.add_post(path, _handler(partial(self._answer, stage)))
-        app.router.add_post(OBJECTS_PATH, _handler(_answer_about_object))
+            app.router.add_post(path, _handler(partial(_answer, partial(self._approvals.review, stage))))
+        app.router.add_post(OBJECTS_PATH, _handler(partial(_answer, self._objects.review)))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_WITHIN)
         await self._runner.setup()
         try:
@@ -80,27 +80,29 @@ class WebhookServer:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _answer(self, stage: Stage, review: JsonObject) -> JsonObject:
-        request = review.get("request")
-        uid = str(request.get("uid") or "") if isinstance(request, dict) else ""
-        try:
-            async with asyncio.timeout(_WITHIN):
-                return await self._admission.review(stage, review)
-        except MalformedReviewError:
-            raise
-        except TimeoutError:
-            return _failed(uid, f"no answer within {_WITHIN} s", 504)
-        except (ClusterUnavailableError, ConflictError, GoneError, ObjectRefusedError, UnusableKeyError) as error:
-            _log.warning("review_failed", stage=stage.value, cause=str(error))
-            return _failed(uid, str(error), 503)
-        except Exception as error:  # noqa: BLE001 - the server's edge: a bug admits nothing
-            _log.exception("review_failed", stage=stage.value)
-            return _failed(uid, type(error).__name__, 500)
+
+_Review = Callable[[JsonObject], Awaitable[JsonObject]]
 
 
-def _handler(
-    answer_review: Callable[[JsonObject], Awaitable[JsonObject]],
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+async def _answer(judge: _Review, review: JsonObject) -> JsonObject:
+    request = review.get("request")
+    uid = str(request.get("uid") or "") if isinstance(request, dict) else ""
+    try:
+        async with asyncio.timeout(_WITHIN):
+            return await judge(review)
+    except MalformedReviewError:
+        raise
+    except TimeoutError:
+        return _failed(uid, f"no answer within {_WITHIN} s", 504)
+    except (ClusterUnavailableError, ConflictError, GoneError, ObjectRefusedError, UnusableKeyError) as error:
+        _log.warning("review_failed", cause=str(error))
+        return _failed(uid, str(error), 503)
+    except Exception as error:  # noqa: BLE001 - the server's edge: a bug admits nothing
+        _log.exception("review_failed")
+        return _failed(uid, type(error).__name__, 500)
+
+
+def _handler(answer_review: _Review) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.Response:
         try:
             review = parse_json(await request.read())
@@ -117,9 +119,5 @@ def _handler(
     return handle
 
 
-async def _answer_about_object(review: JsonObject) -> JsonObject:
-    return review_object(review)
-
-
 def _failed(uid: str, cause: str, code: int) -> JsonObject:
-    return refuse(uid, f"the decision could not be checked, try again: {cause}", code)
+    return refuse(uid, f"the request could not be checked, try again: {cause}", code)

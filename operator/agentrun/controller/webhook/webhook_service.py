@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import structlog
@@ -13,11 +15,14 @@ from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import ObjectRefusedError
 from agentrun.controller.webhook.access_reviews import AccessReviews
 from agentrun.controller.webhook.approval_admission import ApprovalAdmission
+from agentrun.controller.webhook.certificate_folder import CertificateFolder
 from agentrun.controller.webhook.certificate_keeper import CertificateKeeper, CertificateTerms
+from agentrun.controller.webhook.object_admission import ObjectAdmission
 from agentrun.controller.webhook.seal_key import SealKey, UnusableKeyError
 from agentrun.controller.webhook.stored_secrets import StoredSecrets
 from agentrun.controller.webhook.webhook_configurations import WebhookConfigurations, WebhookPlace
 from agentrun.controller.webhook.webhook_server import WebhookServer
+from agentrun.decisions.admission import CheckSchema
 from agentrun.engine.clock import Clock
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
 from agentrun.telemetry.listen_address import ListenAddress
@@ -41,22 +46,40 @@ class WebhookSettings:
     settle: timedelta
     every: timedelta
     """How often the certificates are looked at."""
+    certificate_folder: Path | None = None
+    """Where somebody else puts the certificates; None: they are made here."""
+
+
+class CertificateSource(Protocol):
+    """Where certificates come from; both kinds are given the server that they are for."""
+
+    @property
+    def serves(self) -> bool:
+        """Tell whether there was a certificate to serve."""
+        ...
+
+    def lead(self) -> None:
+        """Take over what one replica does for all."""
+        ...
+
+    async def look(self) -> None:
+        """Serve the newest certificate."""
+        ...
 
 
 class WebhookService:
     """Serves from :meth:`start` to :meth:`stop`, as leader or not."""
 
-    def __init__(self, client: ApiClient, clock: Clock, key: SealKey, settings: WebhookSettings) -> None:
+    def __init__(
+        self, client: ApiClient, clock: Clock, key: SealKey, check_schema: CheckSchema, settings: WebhookSettings
+    ) -> None:
         self._settings = settings
         self._key = key
-        self._server = WebhookServer(settings.listen, ApprovalAdmission(AccessReviews(client), key, clock))
-        self._keeper = CertificateKeeper(
-            StoredSecrets(client, settings.namespace),
-            WebhookConfigurations(client, settings.place),
-            clock,
-            CertificateTerms(settings.certificates, find_names(settings), settings.life, settings.settle),
-            self._server.use,
+        judge = AccessReviews(client)
+        self._server = WebhookServer(
+            settings.listen, ApprovalAdmission(judge, key, clock), ObjectAdmission(judge, check_schema)
         )
+        self._certificates = _build_certificates(client, clock, settings, self._server)
         self._keeping: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
 
@@ -73,8 +96,8 @@ class WebhookService:
         self._keeping = asyncio.create_task(self._keep(), name="webhook")
 
     def lead(self) -> None:
-        """Renew the certificates from now on, and show them to the API server."""
-        self._keeper.leads = True
+        """Do what one replica does for all: renew the certificates, and show them to the API server."""
+        self._certificates.lead()
         self._woken.set()
 
     async def stop(self) -> None:
@@ -86,12 +109,12 @@ class WebhookService:
 
     async def _prepare(self) -> bool:
         try:
-            await self._keeper.look()
+            await self._certificates.look()
             await self._key.fetch()
         except (ClusterUnavailableError, ConflictError, GoneError, ObjectRefusedError, UnusableKeyError) as error:
             _log.warning("webhook_not_ready", cause=str(error))
             return False
-        return self._keeper.serves
+        return self._certificates.serves
 
     async def _keep(self) -> None:
         while True:
@@ -102,9 +125,23 @@ class WebhookService:
                 pass
             self._woken.clear()
             try:
-                await self._keeper.look()
+                await self._certificates.look()
             except Exception as error:  # noqa: BLE001 - the loop's edge: certificates outlive many bad rounds
                 _log.warning("webhook_certificates_not_kept", cause=f"{type(error).__name__}: {error}")
+
+
+def _build_certificates(
+    client: ApiClient, clock: Clock, settings: WebhookSettings, server: WebhookServer
+) -> CertificateSource:
+    if settings.certificate_folder is not None:
+        return CertificateFolder(settings.certificate_folder, clock, server.use)
+    return CertificateKeeper(
+        StoredSecrets(client, settings.namespace),
+        WebhookConfigurations(client, settings.place),
+        clock,
+        CertificateTerms(settings.certificates, find_names(settings), settings.life, settings.settle),
+        server.use,
+    )
 
 
 def find_names(settings: WebhookSettings) -> frozenset[str]:
