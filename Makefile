@@ -16,6 +16,8 @@ ARGS ?=
 # Rounds of chaos, and the seed of the first: make chaos ROUNDS=200
 ROUNDS ?=
 SEED ?=
+# Histories of the simulation: make simulate SEEDS=20000
+SEEDS ?=
 
 .PHONY: help
 help: ## Show this list
@@ -59,6 +61,14 @@ test-cluster: setup ## Run the tests on a real API server: KUBECONFIG's, else on
 chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200; SEED=4711 again; ARGS=--help
 	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests \
 	  $(PY) -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: bench
+bench: setup ## Measure ledger, engine and local runs without Kubernetes: ARGS="--only chain", ARGS=--help
+	@PYTHONPATH=tests $(PY) -m bench $(ARGS)
+
+.PHONY: simulate
+simulate: setup ## Live hostile histories on virtual time: SEEDS=20000; SEED=4711 tells one; ARGS=--help
+	@PYTHONPATH=tests $(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: bench-cluster
 bench-cluster: setup ## Measure the operator on a control plane of its own: ARGS="--only chain", ARGS=--help

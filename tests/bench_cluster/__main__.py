@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -15,7 +14,8 @@ from typing import Any
 
 from bench_cluster.aims import judge
 from bench_cluster.bench_site import Site, open_site
-from bench_cluster.machine import describe_control_plane, describe_machine, time_fixed_loop
+from bench_cluster.machine import describe_control_plane, describe_machine
+from bench_cluster.one_part import measure_part
 from bench_cluster.part_burst import measure_burst
 from bench_cluster.part_chain import measure_chain
 from bench_cluster.part_large import measure_large
@@ -85,15 +85,7 @@ async def measure(given: argparse.Namespace, assets: Path) -> dict[str, Any]:
     show("machine", found["machine"])
 
     async def part(name: str, act: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-        began = time.monotonic()
-        speed = time_fixed_loop()
-        try:
-            parts[name] = await act()
-        except Exception as error:  # noqa: BLE001 - the other parts are measured all the same, and the exit code tells
-            parts[name] = {"error": f"{type(error).__name__}: {error}"}
-        parts[name] |= {"fixed_loop_ms": speed, "took_s": round(time.monotonic() - began, 1)}
-        show(name, parts[name])
-        store(given.json, found)
+        await measure_part(name, act, found, given.json)
 
     async def alone(act: Callable[[Site], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         async with open_site(assets) as site:

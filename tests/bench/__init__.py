@@ -1,0 +1,1 @@
+"""Measures the core without Kubernetes: ledger, engine and worker on one machine: ``make bench``."""
