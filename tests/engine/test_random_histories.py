@@ -12,7 +12,7 @@ from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES
 from agentrun.contract.run import AgentRunSpec
 from support.world import Mortality, World, in_world
 
-HISTORIES = 160
+HISTORIES = 40
 TOOLS = """
 once: {timeout: 10s, retry: {limit: 1, backoff: {initial: 1s}}, cost: {perCall: "0.01"}, limits: {concurrency: 3}}
 looked:
@@ -224,7 +224,7 @@ def test_every_history_ends_right(part: int, suite_seed: int) -> None:
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("how", ["the ledger loses everything", "steps fail and answers are lost", "both"])
 def test_every_history_ends_right_though(how: str, part: int, suite_seed: int) -> None:
-    for number in range(part, 40, 2):
+    for number in range(part, 20, 2):
         seed = suite_seed + number
         chance = random.Random(seed)
         weather = random.Random(seed) if how != "the ledger loses everything" else None

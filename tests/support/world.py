@@ -14,7 +14,7 @@ from agentrun.contract.approval import AgentApproval, Decision
 from agentrun.contract.node import AgentNode, AgentNodeStatus
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRunStatus
 from agentrun.contract.tool import ToolType
-from agentrun.engine.cluster_port import Cluster, ClusterUnavailableError, GoneError
+from agentrun.engine.cluster_port import Cluster, ClusterChange, ClusterUnavailableError, GoneError
 from agentrun.engine.decision_verifier import DecisionVerifier
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.session_port import SessionLeases
@@ -98,7 +98,7 @@ class World:
     def __init__(self, loop: VirtualTimeLoop, tools: str, script: str, seed: int = 1, slots: int = 8) -> None:
         self.clock = VirtualClock(loop)
         self.entropy = SeededEntropy(seed)
-        self.cluster = MemoryCluster(self.clock.now, lambda: uid_from(self.entropy.token()))
+        self.cluster = MemoryCluster(self.clock.now, lambda: uid_from(self.entropy.token()), self.note_change)
         self.ledger = MemoryLedger(self.clock.now_ms)
         self.counts = CallCounts()
         self.script = Script.model_validate(with_call_lists(read_yaml(script)))
@@ -112,6 +112,9 @@ class World:
         self._working: asyncio.Task[None] | None = None
         for tool in build_tools(tools):
             self.cluster.apply(tool)
+
+    def note_change(self, change: ClusterChange) -> None:
+        """Be told of each change in the cluster before anybody else."""
 
     # --- life and death
 

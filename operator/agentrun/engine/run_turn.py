@@ -471,6 +471,7 @@ class RunTurn:
         try:
             await self._writer.write_run(run)
         except ConflictError:
+            await services.refuse_if_overtaken()
             # Changed meanwhile, or restored from an older copy, of which no watch tells: it is read, not waited for.
             fresh = await services.cluster.fetch_run(run.namespace, run.name)
             if fresh is not None and fresh.metadata.uid == run.uid:

@@ -55,7 +55,7 @@ from agentrun.engine.run_key import RunKey
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_queues import RunQueues
 from agentrun.engine.run_turn import RunTurn, new_memory
-from agentrun.engine.services import EngineServices, KnownRun, LedgerLostError
+from agentrun.engine.services import EngineServices, EpochLostError, KnownRun, LedgerLostError
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
@@ -271,6 +271,8 @@ class Scheduler:
                 self._ledger_is_away(error)
                 continue
             self._services.note_ledger(answers=True)
+            if sight.epoch > self._services.epoch:
+                raise EpochLostError(f"epoch {sight.epoch} was taken after {self._services.epoch}")
             if not sight.is_sound:
                 raise LedgerLostError(f"generation {sight.generation or 'lost'}, open: {sight.is_open}")
 

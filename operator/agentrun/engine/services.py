@@ -78,6 +78,16 @@ class EngineServices:
         away = self.ledger_away_since
         return now if away is not None and now - away >= HEARTBEAT_INTERVAL else self.ledger_back_at
 
+    async def refuse_if_overtaken(self) -> None:
+        """Raise :class:`EpochLostError` when another scheduler has taken the lead since.
+
+        Asked wherever an object was changed by somebody else: a leader that stood still and wakes up would take what
+        its successor has written for a mere conflict, and write its own old state over it.
+        """
+        taken = (await self.ledger.look()).epoch
+        if taken > self.epoch:
+            raise EpochLostError(f"epoch {taken} was taken after {self.epoch}")
+
     async def abandon_run(self, namespace: str, run_uid: str) -> None:
         """Have the ledger cancel and close a run that does not exist any more."""
         await self.ledger.cancel_run(namespace, run_uid)

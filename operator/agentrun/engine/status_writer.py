@@ -14,7 +14,7 @@ from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode
 from agentrun.engine.cluster_port import ConflictError, GoneError
 from agentrun.engine.observer import ReportsAcknowledged, RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
-from agentrun.engine.services import EngineServices, EpochLostError
+from agentrun.engine.services import EngineServices
 
 
 class StatusWriter:
@@ -124,7 +124,7 @@ class StatusWriter:
             stored = await self._services.cluster.replace_status(node.stored.model_copy(update={"status": status}))
         except ConflictError:
             fresh = await self._refetch(run, node)
-            self._refuse_newer_epoch(fresh)
+            await self._services.refuse_if_overtaken()
             stored = await self._services.cluster.replace_status(fresh.model_copy(update={"status": status}))
         except GoneError:
             if not run.deleted:
@@ -137,10 +137,6 @@ class StatusWriter:
             if found.metadata.name == node.name:
                 return found
         raise GoneError(node.name)
-
-    def _refuse_newer_epoch(self, fresh: AgentNode) -> None:
-        if fresh.status is not None and fresh.status.epoch > self._services.epoch:
-            raise EpochLostError(f"node {fresh.metadata.name} was written under epoch {fresh.status.epoch}")
 
     async def _create_again(self, run: RunMemory, node: NodeMemory, status: AgentNodeStatus) -> None:
         # Somebody deleted the object of a live run: it is made again; orders that are out know it by its old uid.

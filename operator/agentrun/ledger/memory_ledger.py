@@ -246,7 +246,7 @@ class MemoryLedger:
 
     async def look(self) -> LedgerSight:
         """Look at the ledger as a whole."""
-        return LedgerSight(self._generation, self.open_for_claims, same_server=True)
+        return LedgerSight(self._generation, self.open_for_claims, True, self._epoch)
 
     async def close_gate(self) -> None:
         """Have every claim and dispatch refused until the gate is opened."""

@@ -222,6 +222,8 @@ class LedgerSight:
     same_server: bool
     """False: the server's replication id is another one than when the gate was opened: it was restarted, restored from
     a copy or replaced, and may have lost what came last."""
+    epoch: int = 0
+    """The epoch that was taken last; 0: none, or it was lost."""
 
     @property
     def is_sound(self) -> bool:

@@ -78,13 +78,13 @@ class RedisSchedulerSide:
         keys = self._connection.keys(INSTALL_NAMESPACE)
         with translated_errors():
             answer: list[Any] = await self._connection.client.hmget(
-                keys.meta, ["generation", "open", "replid", "formatVersion"]
+                keys.meta, ["generation", "open", "replid", "formatVersion", "epoch"]
             )
-        generation, is_open, server, found = answer
+        generation, is_open, server, found, epoch = answer
         if found and int(found) > FORMAT_VERSION:
             raise LedgerFormatError(f"the ledger has format {found}, this program knows {FORMAT_VERSION}: upgrade it")
         same = server == await self._replication_id()
-        return LedgerSight(str(generation or ""), is_open == "1", same)
+        return LedgerSight(str(generation or ""), is_open == "1", same, int(epoch or 0))
 
     async def close_gate(self) -> None:
         """Have every claim and dispatch refused until the gate is opened."""
