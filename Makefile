@@ -18,8 +18,6 @@ ROUNDS ?=
 SEED ?=
 # Histories of the simulation: make simulate SEEDS=20000
 SEEDS ?=
-# Histories of the simulation: make simulate SEEDS=20000
-SEEDS ?=
 
 .PHONY: help
 help: ## Show this list
@@ -67,10 +65,6 @@ chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200; S
 .PHONY: bench
 bench: setup ## Measure ledger, engine and local runs without Kubernetes: ARGS="--only chain", ARGS=--help
 	@PYTHONPATH=tests $(PY) -m bench $(ARGS)
-
-.PHONY: simulate
-simulate: setup ## Live hostile histories on virtual time: SEEDS=20000; SEED=4711 tells one; ARGS=--help
-	@PYTHONPATH=tests $(PY) -m simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Live hostile histories on virtual time: SEEDS=20000; SEED=4711 tells one; ARGS=--help
