@@ -6,16 +6,23 @@ Used by the Redis ledger alone. Knows nothing of what the operations mean.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 
-from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 _LIBRARIES = ("clock", "layout", "workers", "slots", "money", "reports", "records", "nodes", "fencing", "deliveries")
 """In the order in which they are put together: each may use those before it."""
 _ALWAYS = ("clock", "layout")
+
+
+class Send(Protocol):
+    """Sends one command and gives its answer."""
+
+    def __call__(self, *command: str | int) -> Awaitable[Any]:
+        """Raises what the client's library raises."""
+        ...
 
 
 class LuaScripts:
@@ -36,16 +43,16 @@ class LuaScripts:
         }
         self._digests: dict[str, str] = {}
 
-    async def run(self, client: Redis, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Any:
+    async def run(self, send: Send, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Any:
         """Run an operation by its digest; a server that does not know it (any more) is given it first."""
         digest = self._digests.get(name)
         if digest is not None:
             try:
-                return await client.evalsha(digest, len(keys), *keys, *arguments)
+                return await send("EVALSHA", digest, len(keys), *keys, *arguments)
             except NoScriptError:
                 pass
-        self._digests[name] = await client.script_load(self._sources[name])
-        return await client.evalsha(self._digests[name], len(keys), *keys, *arguments)
+        digest = self._digests[name] = str(await send("SCRIPT", "LOAD", self._sources[name]))
+        return await send("EVALSHA", digest, len(keys), *keys, *arguments)
 
     def _assemble(self, operation: str) -> str:
         needed = set(_ALWAYS)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -76,31 +77,59 @@ class RedisConnection:
             health_check_interval=0,
         )
         self.client = Redis(connection_pool=pool)
+        """For plain commands; operations go a shorter way."""
+        self._pool = pool
+        # Taken from the pool and kept: borrowing one for each step costs as much as the step.
+        self._lanes: list[AbstractConnection] = []
+        self._room = asyncio.Semaphore(max(1, settings.connections * 3 // 4))
         self._scripts = LuaScripts(settings.libraries)
+        self._keys: dict[str, LedgerKeys] = {}
+        self._confs: dict[str, str] = {}
 
     def keys(self, namespace: str) -> LedgerKeys:
         """Return the key names of a namespace."""
-        return LedgerKeys(self.settings.install, namespace)
+        known = self._keys.get(namespace)
+        if known is None:
+            known = self._keys[namespace] = LedgerKeys(self.settings.install, namespace)
+        return known
 
     async def run(
         self, name: str, keys: LedgerKeys, names: Sequence[str], argument: Mapping[str, object], payload: str = ""
     ) -> Any:
         """Run one operation. Raises :class:`LedgerUnavailableError`."""
         with translated_errors():
-            return await self._within(
-                self._scripts.run(self.client, name, names, (self._conf(keys), encode_argument(argument), payload))
-            )
+            async with asyncio.timeout(self.settings.answer_within.total_seconds()), self._room:
+                return await self._scripts.run(
+                    self._exchange, name, names, (self._conf(keys), encode_argument(argument), payload)
+                )
 
-    async def _within(self, step: Any) -> Any:
-        async with asyncio.timeout(self.settings.answer_within.total_seconds()):
-            return await step
+    async def _exchange(self, *command: str | int) -> Any:
+        """Send one command and return its answer as the server gave it."""
+        lane = self._lanes.pop() if self._lanes else await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        try:
+            # One that the server has closed meanwhile is opened anew.
+            await self._pool.ensure_connection(lane)
+            await lane.send_command(*command)
+            # One that was given up on half way is closed by this, and opened anew when it is used again.
+            return await lane.read_response()
+        finally:
+            self._lanes.append(lane)
 
     async def close(self) -> None:
         """Give all connections back."""
+        for lane in self._lanes:
+            await self._pool.release(lane)
+        self._lanes = []
         await self.client.aclose()
         await self.client.connection_pool.disconnect()
 
     def _conf(self, keys: LedgerKeys) -> str:
+        known = self._confs.get(keys.namespace)
+        if known is None:
+            known = self._confs[keys.namespace] = self._build_conf(keys)
+        return known
+
+    def _build_conf(self, keys: LedgerKeys) -> str:
         settings = self.settings
         return encode_argument(
             {
