@@ -44,6 +44,8 @@ class RedisWorkerSide:
         self._turn = 0
         self._reclaim_at: dict[str, int] = {}
         self._reply_lost: set[str] = set()
+        self._looked_through: set[str] = set()
+        """Consumers that had all there was: the doorbell tells them of what comes."""
         self._durable: bool | None = None
 
     async def register_worker(self, worker: WorkerIdentity, contract_version: int) -> None:
@@ -164,6 +166,10 @@ class RedisWorkerSide:
     async def _take(self, worker: WorkerIdentity, consumer: str, count: int, block_ms: int) -> Sequence[Delivery]:
         loop = asyncio.get_running_loop()
         ends = loop.time() + block_ms / 1000
+        if consumer in self._looked_through:
+            self._looked_through.discard(consumer)
+            if block_ms > 0:
+                await self._listen(worker, block_ms / 1000)
         while True:
             found, more = await self._take_once(worker, consumer, count)
             left = ends - loop.time()
@@ -187,6 +193,8 @@ class RedisWorkerSide:
         now, what, *entries = await self._connection.run("take_orders", keys, names, argument)
         if what == "reclaim":
             return await self._reclaim(worker, consumer, count, int(now))
+        if entries and what == "empty":
+            self._looked_through.add(consumer)
         return await self._readable(worker, entries), what == "more"
 
     async def _reclaim(
