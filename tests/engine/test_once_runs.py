@@ -2,6 +2,7 @@
 
 import pytest
 
+from agentrun.contract.defaults import RECOVERY_WAIT
 from support.scenario import Played, play
 
 LOOKUP = """
@@ -62,6 +63,22 @@ def test_after_a_workers_death_the_lookup_decides(
     played = recovered(crash, lookup)
     assert played.ends["pay"] == want_end
     assert played.effects("pay") == want_effects
+
+
+@pytest.mark.parametrize(
+    "lookup, want_reason",
+    [
+        pytest.param("{crash: before-effect}", "RecoveredCompleted", id="before it was answered"),
+        pytest.param("{result: {state: running}}, {crash: after-effect}", "RecoveredCompleted", id="after it was adopted"),
+    ],
+)
+def test_a_recovery_whose_worker_dies_as_well_is_made_by_the_next(lookup: str, want_reason: str) -> None:
+    played = recovered("after-effect", f"{lookup}, {{result: {{state: done, payment: {{id: 1}}}}}}")
+    assert played.ends["pay"] == ("Succeeded", want_reason)
+    assert played.effects("pay") == 1
+    assert played.run.started_at is not None
+    assert played.run.finished_at is not None
+    assert played.run.finished_at - played.run.started_at < RECOVERY_WAIT
 
 
 def test_a_call_that_runs_for_ever_ends_with_a_human_when_the_recoverys_time_is_over() -> None:

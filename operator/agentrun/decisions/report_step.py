@@ -156,7 +156,9 @@ def _adopted(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
 
 
 def _silent(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
-    if status.recovering or reading.report.recovering:
+    if reading.report.recovering:
+        return _recovery_lost(reading, status)
+    if status.recovering:
         return []
     run = reading.facts.run
     # It may only not have got through: it is looked at again when everybody has had the time.
@@ -168,6 +170,16 @@ def _silent(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
     # Who read that it was claimed died before writing that down: it was claimed all the same, and nobody works on it.
     claimed = _start(reading, {"deadline": reading.facts.run.now})
     return [claimed] if too_early else [claimed, Fence(_lost(reading, _after(status, claimed, reading.facts)))]
+
+
+def _recovery_lost(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
+    """Have the next worker ask what became of the call: asking again is harmless, and the recovery's time goes on."""
+    if not status.recovering:
+        return []
+    if status.phase is NodePhase.TIMED_OUT:
+        return [Touch({"recovering": False, "due_at": None})]
+    said = f"worker {status.worker}, which had found it still being executed, fell silent"
+    return [Move(NodePhase.TIMED_OUT, Reason.HEARTBEAT_LOST, said, {"deadline": status.deadline})]
 
 
 def _lost(reading: _Reading, status: AgentNodeStatus) -> Move:
