@@ -50,7 +50,11 @@ demo: setup ## Run the stock transfer example on this machine, without a cluster
 
 .PHONY: test
 test: setup ## Run all tests; ARGS='-k queue' picks, JOBS=4 widens
-	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster)" $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster or kills)" $(ARGS)
+
+.PHONY: test-kills
+test-kills: setup ## Kill and stop real processes at named instants; tables of what came of it in test-reports/kills
+	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/kills $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: setup ## Run the tests on a real API server: KUBECONFIG's, else one of our own (built once per machine)
@@ -82,7 +86,7 @@ unit: setup ## Run the tests that need seconds and no API server
 .PHONY: coverage
 coverage: setup ## Run all tests and show which lines they missed
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster)" $(ARGS)
+	@$(BIN)/coverage run -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster or kills)" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 

@@ -69,7 +69,9 @@ def test_after_a_workers_death_the_lookup_decides(
     "lookup, want_reason",
     [
         pytest.param("{crash: before-effect}", "RecoveredCompleted", id="before it was answered"),
-        pytest.param("{result: {state: running}}, {crash: after-effect}", "RecoveredCompleted", id="after it was adopted"),
+        pytest.param(
+            "{result: {state: running}}, {crash: after-effect}", "RecoveredCompleted", id="after it was adopted"
+        ),
     ],
 )
 def test_a_recovery_whose_worker_dies_as_well_is_made_by_the_next(lookup: str, want_reason: str) -> None:
