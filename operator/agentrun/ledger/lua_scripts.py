@@ -36,11 +36,7 @@ class LuaScripts:
             name: replaced.get(name) or (root / "lib" / f"{name}.lua").read_text(encoding="utf-8")
             for name in _LIBRARIES
         }
-        self._sources = {
-            entry.name.removesuffix(".lua"): self._assemble(entry.read_text(encoding="utf-8"))
-            for entry in root.iterdir()
-            if entry.name.endswith(".lua")
-        }
+        self._root = root
         self._digests: dict[str, str] = {}
 
     async def run(self, send: Send, name: str, keys: Sequence[str], arguments: Sequence[str]) -> Any:
@@ -51,7 +47,8 @@ class LuaScripts:
                 return await send("EVALSHA", digest, len(keys), *keys, *arguments)
             except NoScriptError:
                 pass
-        digest = self._digests[name] = str(await send("SCRIPT", "LOAD", self._sources[name]))
+        source = self._assemble((self._root / f"{name}.lua").read_text(encoding="utf-8"))
+        digest = self._digests[name] = str(await send("SCRIPT", "LOAD", source))
         return await send("EVALSHA", digest, len(keys), *keys, *arguments)
 
     def _assemble(self, operation: str) -> str:
