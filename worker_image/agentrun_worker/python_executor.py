@@ -21,6 +21,7 @@ from agentrun_worker.python_ending import read_ending
 from agentrun_worker.python_function import FunctionCall
 from agentrun_worker.redaction import Redactor
 from agentrun_worker.secret_sources import EnvironmentSecrets
+from agentrun_worker.spare_threads import SpareThreads
 from agentrun_worker.thread_call import ThreadCall
 from agentrun_worker.tool_api import SecretMissing, ToolContext
 from agentrun_worker.tool_process import ToolProcess
@@ -39,6 +40,7 @@ class PythonExecutor:
         self._import_paths = [str(path) for path in import_paths]
         self._secrets = secrets or EnvironmentSecrets()
         self._given_up: list[ThreadCall] = []
+        self._threads = SpareThreads()
 
     def lingers(self) -> bool:
         """Return whether a function that was given up is still at work in a thread."""
@@ -156,7 +158,9 @@ class PythonExecutor:
             secret=fetch_secret,
         )
         working = ThreadCall(
-            FunctionCall(definition.entry_point, self._import_paths, call.params, RESULT_MAX_BYTES), context
+            FunctionCall(definition.entry_point, self._import_paths, call.params, RESULT_MAX_BYTES),
+            context,
+            self._threads,
         )
         self._given_up.append(working)
         interrupted = await _wait(call, (working.ending,), lambda: None)

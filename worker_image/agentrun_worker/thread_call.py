@@ -13,13 +13,14 @@ from collections.abc import Awaitable
 
 from agentrun.contract.exact_json import JsonObject
 from agentrun_worker.python_function import FunctionCall, call_function
+from agentrun_worker.spare_threads import SpareThreads
 from agentrun_worker.tool_api import ToolContext
 
 
 class ThreadCall:
     """One call in one thread."""
 
-    def __init__(self, call: FunctionCall, context: ToolContext) -> None:
+    def __init__(self, call: FunctionCall, context: ToolContext, threads: SpareThreads) -> None:
         """Start the call."""
         self._call = call
         self._context = context
@@ -28,13 +29,13 @@ class ThreadCall:
         self._stopped = False
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[object]] | None = None
         self.ending: asyncio.Future[JsonObject] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run, name=f"tool {call.entry_point}", daemon=True)
-        self._thread.start()
+        self._has_ended = False
+        threads.run(self._run)
 
     @property
     def lingers(self) -> bool:
         """Whether the function is still at work."""
-        return self._thread.is_alive()
+        return not self._has_ended
 
     def stop(self) -> None:
         """Cancel the function's coroutine, if it is one."""
@@ -49,8 +50,10 @@ class ThreadCall:
         try:
             ending = call_function(self._call, self._context, self._run_awaitable)
         except SystemExit as error:
-            # It ends the thread alone; in a process of its own it would have ended that.
+            # It ends the call alone; in a process of its own it would have ended that.
             ending = {"raised": {"message": f"SystemExit: {error.code}", "trace": ""}}
+        finally:
+            self._has_ended = True
         with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
             self._loop.call_soon_threadsafe(self._deliver, ending)
 
