@@ -33,6 +33,7 @@ from agentrun.decisions.facts import Problem
 from agentrun.engine.clock import SystemClock, SystemEntropy
 from agentrun.engine.observer import Observers
 from agentrun.engine.scheduler import Scheduler
+from agentrun.engine.schema_checker import to_problems
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.redis_connection import LedgerSettings
 from agentrun.ledger.redis_ledger import RedisLedger
@@ -116,7 +117,7 @@ class OperatorProcess:
         )
 
     def _check_schema(self, schema: JsonObject) -> tuple[Problem, ...]:
-        return tuple(Problem(problem.path, problem.message) for problem in self._validator.check(schema))
+        return to_problems(self._validator.check(schema))
 
     async def _serve(
         self, client: ApiClient, ledger: RedisLedger, webhook: WebhookService | None, verifier: SealVerifier

@@ -10,19 +10,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import structlog
 
 from agentrun.contract.approval import AgentApproval
 from agentrun.contract.defaults import SLOT_LEASE
-from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.names import RUN_UID_LABEL
 from agentrun.contract.node import AgentNode, NodePhase
 from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool
-from agentrun.decisions.facts import Problem
 from agentrun.decisions.retention import EndedRun
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
@@ -55,7 +53,8 @@ from agentrun.engine.run_key import RunKey
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_queues import RunQueues
 from agentrun.engine.run_turn import RunTurn, new_memory
-from agentrun.engine.services import EngineServices, EpochLostError, KnownRun, LedgerLostError
+from agentrun.engine.schema_checker import SchemaChecker, to_problems
+from agentrun.engine.services import EngineServices, KnownRun, LedgerLostError
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
@@ -71,32 +70,6 @@ _TICK = 0.001
 _STOP_WITHIN = timedelta(seconds=10)
 
 _log = structlog.get_logger("agentrun.engine")
-
-
-class SchemaProblemLike(Protocol):
-    """Where and how a value misses its schema."""
-
-    @property
-    def path(self) -> str:
-        """Path inside the value."""
-        ...
-
-    @property
-    def message(self) -> str:
-        """What is wrong, with the value."""
-        ...
-
-
-class SchemaChecker(Protocol):
-    """Judges values by JSON Schemas, and the schemas themselves."""
-
-    def validate(self, schema: JsonObject, value: JsonValue) -> tuple[SchemaProblemLike, ...]:
-        """Return how the value misses the schema; empty when it fits."""
-        ...
-
-    def check(self, schema: JsonObject) -> tuple[SchemaProblemLike, ...]:
-        """Return what is wrong with the schema itself."""
-        ...
 
 
 class Scheduler:
@@ -149,8 +122,8 @@ class Scheduler:
             ledger=self._ledger,
             clock=self._clock,
             entropy=self._entropy,
-            judge=lambda schema, value: _problems(self._validator.validate(schema, value)),
-            check_schema=lambda schema: _problems(self._validator.check(schema)),
+            judge=lambda schema, value: to_problems(self._validator.validate(schema, value)),
+            check_schema=lambda schema: to_problems(self._validator.check(schema)),
             settings=self._settings,
             dispatcher=self._dispatcher,
             timers=Timers(self._timer_moved.set),
@@ -271,8 +244,7 @@ class Scheduler:
                 self._ledger_is_away(error)
                 continue
             self._services.note_ledger(answers=True)
-            if sight.epoch > self._services.epoch:
-                raise EpochLostError(f"epoch {sight.epoch} was taken after {self._services.epoch}")
+            self._services.compare_epoch(sight)
             if not sight.is_sound:
                 raise LedgerLostError(f"generation {sight.generation or 'lost'}, open: {sight.is_open}")
 
@@ -566,7 +538,3 @@ def _slot_holders(run: RunMemory) -> list[tuple[str, int]]:
         *((node.uid, node.status.attempt + 1) for node in queued),
         *((node.uid, node.status.attempt) for node in timed_out),
     ]
-
-
-def _problems(found: tuple[SchemaProblemLike, ...]) -> tuple[Problem, ...]:
-    return tuple(Problem(problem.path, problem.message) for problem in found)

@@ -18,7 +18,7 @@ from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.engine.timers import Timers
 from agentrun.engine.tool_catalogue import ToolCatalogue
-from agentrun.ledger.port import SchedulerLedger
+from agentrun.ledger.port import LedgerSight, SchedulerLedger
 
 
 class EpochLostError(Exception):
@@ -84,9 +84,12 @@ class EngineServices:
         Asked wherever an object was changed by somebody else: a leader that stood still and wakes up would take what
         its successor has written for a mere conflict, and write its own old state over it.
         """
-        taken = (await self.ledger.look()).epoch
-        if taken > self.epoch:
-            raise EpochLostError(f"epoch {taken} was taken after {self.epoch}")
+        self.compare_epoch(await self.ledger.look())
+
+    def compare_epoch(self, sight: LedgerSight) -> None:
+        """Raise :class:`EpochLostError` when the ledger shows an epoch that was taken after ours."""
+        if sight.epoch > self.epoch:
+            raise EpochLostError(f"epoch {sight.epoch} was taken after {self.epoch}")
 
     async def abandon_run(self, namespace: str, run_uid: str) -> None:
         """Have the ledger cancel and close a run that does not exist any more."""

@@ -20,6 +20,7 @@ from agentrun.contract.tool import AgentTool
 from agentrun.decisions.admission import Violation, ViolationKind, find_tool_violations, find_violations
 from agentrun.decisions.facts import Problem
 from agentrun.decisions.value_paths import format_path
+from agentrun.engine.schema_checker import to_problems
 from agentrun.local.model_errors import explain_errors
 from agentrun.local.param_misfits import find_misfits
 from agentrun.local.yaml_documents import FieldPath, YamlDocument, YamlRefusedError, read_documents
@@ -122,7 +123,7 @@ def find_problems(manifests: Manifests, validator: SchemaValidator) -> tuple[Man
 
 def _find(manifests: Manifests, validator: SchemaValidator) -> Iterator[ManifestProblem]:
     def check_schema(schema: JsonObject) -> tuple[Problem, ...]:
-        return tuple(Problem(problem.path, problem.message) for problem in validator.check(schema))
+        return to_problems(validator.check(schema))
 
     by_namespace: dict[str, dict[str, AgentTool]] = {}
     for tool in manifests.tools:
