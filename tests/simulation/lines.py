@@ -25,7 +25,6 @@ class Surroundings:
     cluster_away: bool = False
     bad_weather: bool = False
     slow: bool = False
-    failures_total: int = 0
 
 
 @dataclass(slots=True)
@@ -52,12 +51,10 @@ class Line(Mortality):
         self._refuse_if_dead()
         away = around.cluster_away if isinstance(failure, ClusterUnavailableError) else around.ledger_away
         if away:
-            around.failures_total += 1
             await asyncio.sleep(0.05)
             self._refuse_if_dead()
             raise failure
         if around.bad_weather and around.chance.random() < 0.08:
-            around.failures_total += 1
             if around.chance.random() < 0.5:
                 await work()
             raise failure

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
@@ -22,6 +22,7 @@ from agentrun.contract.tool import ToolType
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ConflictError, GoneError
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
+from agentrun.ledger.memory_state import NodeState, RunState
 from agentrun.ledger.port import SchedulerLedger, WorkerIdentity, WorkerLedger
 from agentrun.local.virtual_time import VirtualTimeLoop, run_on_virtual_time
 from agentrun.schemas.validator import SchemaValidator
@@ -77,8 +78,7 @@ class SimulatedWorld(World):
         self.line = Line(around=self.around)
         self.worker_line = Line(around=self.around)
         self._engines: list[asyncio.Task[None]] = []
-        self._workers: list[asyncio.Task[None]] = []
-        self._epochs = 0
+        self.workers: list[asyncio.Task[None]] = []
 
     # --- processes
 
@@ -113,7 +113,7 @@ class SimulatedWorld(World):
             self.entropy.token,
         )
         executor.process = asyncio.create_task(self.worker.run())
-        self._workers.append(executor.process)
+        self.workers.append(executor.process)
 
     def end_worker(self, line: Line, process: asyncio.Task[None] | None, name: str, pause: float = 1.0) -> None:
         """End a worker as a crash does; another process of its name is there after the pause."""
@@ -128,9 +128,9 @@ class SimulatedWorld(World):
     async def stop(self) -> None:
         """End everything."""
         self.line.dead = self.worker_line.dead = True
-        for task in (*self._engines, *self._workers):
+        for task in (*self._engines, *self.workers):
             task.cancel()
-        await asyncio.gather(*self._engines, *self._workers, return_exceptions=True)
+        await asyncio.gather(*self._engines, *self.workers, return_exceptions=True)
 
     # --- what is seen
 
@@ -152,9 +152,9 @@ class SimulatedWorld(World):
         self._last_seen[key] = seen
         self._tell_of(before, seen)
         if isinstance(seen, AgentNode):
-            self._check(lambda: invariants.no_transition_is_illegal(seen))
+            self._check(invariants.no_transition_is_illegal, seen)
         if before is not None:
-            self._check(lambda: invariants.what_has_ended_stays_as_it_ended(before, seen))
+            self._check(invariants.what_has_ended_stays_as_it_ended, before, seen)
 
     def _tell_of(self, before: AgentRun | AgentNode | None, seen: AgentRun | AgentNode) -> None:
         status = seen.status
@@ -169,10 +169,14 @@ class SimulatedWorld(World):
             reason = getattr(status, "reason", "")
             self.say("cluster", f"{seen.metadata.name} is {status.phase} ({reason}) {status.message}".rstrip())
 
-    def _book(self, call: ToolCall) -> BookedEffect:
+    def _find_owner(self, call: ToolCall) -> tuple[NodeState | None, RunState | None]:
+        """Return whose call it is, as the ledger has it."""
         space = self.ledger.space("default")
         owner = next((node for node in space.nodes.values() if node.request == call.request_id), None)
-        run = space.runs.get(owner.run_uid) if owner is not None else None
+        return owner, space.runs.get(owner.run_uid) if owner is not None else None
+
+    def _book(self, call: ToolCall) -> BookedEffect:
+        owner, run = self._find_owner(call)
         effect = BookedEffect(
             at=self._time(),
             tool=call.tool_name,
@@ -185,28 +189,26 @@ class SimulatedWorld(World):
         self.say("outside", f"EFFECT of {effect.tool} by {effect.request}")
         self._findings.effects += 1
         earlier = self.outside.effects[effect.key]
-        self._check(lambda: invariants.no_once_effect_happens_twice(effect, earlier))
+        self._check(invariants.no_once_effect_happens_twice, effect, earlier)
         claimed = self.emptied or (owner is not None and owner.state == "claimed")
-        self._check(lambda: invariants.every_effect_is_of_a_claimed_attempt(effect, claimed))
+        self._check(invariants.every_effect_is_of_a_claimed_attempt, effect, claimed)
         if effect.session:
             in_flight = self._in_flight.get(effect.session, {})
-            self._check(lambda: invariants.a_session_has_effects_of_one_run_at_a_time(effect, in_flight))
+            self._check(invariants.a_session_has_effects_of_one_run_at_a_time, effect, in_flight)
         return effect
 
     def in_flight(self, call: ToolCall, *, begins: bool) -> None:
         """Count a call among those that are under way in its session."""
-        space = self.ledger.space("default")
-        owner = next((node for node in space.nodes.values() if node.request == call.request_id), None)
-        run = space.runs.get(owner.run_uid) if owner is not None else None
+        _, run = self._find_owner(call)
         if begins and run is not None and run.session:
             self._in_flight.setdefault(run.session, {})[call.request_id] = run.uid
         if not begins:
             for calls in self._in_flight.values():
                 calls.pop(call.request_id, None)
 
-    def _check(self, ask: Any) -> None:
+    def _check(self, promise: Callable[..., None], *seen: object) -> None:
         try:
-            ask()
+            promise(*seen)
         except invariants.BrokenPromiseError as error:
             self.say("INVARIANT", str(error))
             self.broken = self.broken or error
@@ -223,35 +225,34 @@ class SimulatedWorld(World):
             return
         for limit, most in CONCURRENCY.items():
             in_use = await self.ledger.find_slots_in_use("default", limit)
-            self._check(lambda: invariants.slots_are_never_exceeded(limit, in_use, most))  # noqa: B023
+            self._check(invariants.slots_are_never_exceeded, limit, in_use, most)
         for run in self.cluster.runs():
             counters = await self.ledger.find_counters("default", run.metadata.uid)
-            self._check(lambda: invariants.money_is_never_over_the_limit(run, counters))  # noqa: B023
+            self._check(invariants.money_is_never_over_the_limit, run, counters)
 
     async def judge_the_end(self) -> None:
         """Judge what must hold after every run has ended."""
         runs = self.cluster.runs()
-        self._check(lambda: invariants.every_run_ends(runs))
+        self._check(invariants.every_run_ends, runs)
         if self.broken:
             return
-        self.outside.gives_up_crashes = True
         await asyncio.sleep(SLOT_LEASE.total_seconds() + 40)
         space = self.ledger.space("default")
         slots = await self.ledger.find_slots_in_use("default", "global")
         held = list(self.leases.holders)
-        self._check(lambda: invariants.nothing_is_left_behind(len(space.claims), slots, held))
+        self._check(invariants.nothing_is_left_behind, len(space.claims), slots, held)
         assert self.scheduler is not None
         failed = self.scheduler.failed_turns_total
-        self._check(lambda: invariants.no_turn_failed_for_a_bug(failed))
+        self._check(invariants.no_turn_failed_for_a_bug, failed)
         for run in runs:
             nodes = self.cluster.nodes_of("default", run.metadata.uid)
-            self._check(lambda: invariants.every_node_of_an_ended_run_has_ended(nodes))  # noqa: B023
+            self._check(invariants.every_node_of_an_ended_run_has_ended, nodes)
             counters = await self.ledger.find_counters("default", run.metadata.uid)
-            self._check(lambda: invariants.money_adds_up(run, counters))  # noqa: B023
+            self._check(invariants.money_adds_up, run, counters)
             for node in nodes:
                 made = self.outside.effects[node.status.call.key] if node.status and node.status.call else []
                 told = bool(node.status and (node.status.replay_of or node.status.decided))
-                self._check(lambda: invariants.no_result_came_from_a_failed_attempt(node, made, told))  # noqa: B023
+                self._check(invariants.no_result_came_from_a_failed_attempt, node, made, told)
 
 
 class _AtWork:
@@ -308,35 +309,33 @@ async def _suffer(world: SimulatedWorld, mishap: Mishap) -> None:
                 world.begin_scheduler()
             loop.call_later(mishap.lasts, sleeping.awake.set)
         case MishapKind.WORKER_DIES:
-            world.end_worker(world.worker_line, world._workers[-1], "w", min(mishap.lasts, 8.0))
+            world.end_worker(world.worker_line, world.workers[-1], "w", min(mishap.lasts, 8.0))
         case MishapKind.WORKER_SLEEPS:
             sleeping = world.worker_line
             sleeping.awake.clear()
             loop.call_later(mishap.lasts, sleeping.awake.set)
             if mishap.lasts > 8:
                 world.start_worker("v")
-        case MishapKind.LEDGER_AWAY:
-            around.ledger_away = True
-            await asyncio.sleep(mishap.lasts)
-            around.ledger_away = False
-        case MishapKind.CLUSTER_AWAY:
-            around.cluster_away = True
-            await asyncio.sleep(mishap.lasts)
-            around.cluster_away = False
         case MishapKind.LEDGER_EMPTIED:
             world.emptied = True
             world.ledger.lose_everything()
+        case MishapKind.LEDGER_AWAY:
+            await _for_a_while(mishap, around, "ledger_away")
+        case MishapKind.CLUSTER_AWAY:
+            await _for_a_while(mishap, around, "cluster_away")
         case MishapKind.BAD_WEATHER:
-            around.bad_weather = True
-            await asyncio.sleep(mishap.lasts)
-            around.bad_weather = False
+            await _for_a_while(mishap, around, "bad_weather")
         case MishapKind.SLOW_ANSWERS:
-            around.slow = True
-            await asyncio.sleep(mishap.lasts)
-            around.slow = False
+            await _for_a_while(mishap, around, "slow")
         case MishapKind.EVENTS_AGAIN:
             for run in world.cluster.runs():
                 world.cluster.touch_run("default", run.metadata.name)
+
+
+async def _for_a_while(mishap: Mishap, around: Surroundings, field: str) -> None:
+    setattr(around, field, True)
+    await asyncio.sleep(mishap.lasts)
+    setattr(around, field, False)
 
 
 async def _answer_people(world: SimulatedWorld, seed: int) -> None:

@@ -32,8 +32,6 @@ class Outside:
         self._say = say
         self.effects: dict[str, list[BookedEffect]] = defaultdict(list)
         self._asked: dict[tuple[str, str], int] = defaultdict(int)
-        self.gives_up_crashes = False
-        """Set when the history is to come to an end: nothing goes wrong outside any more."""
 
     def has_happened(self, key: str) -> bool:
         """Tell whether an effect is booked under a key."""
@@ -91,7 +89,7 @@ class Outside:
         self._asked[place] += 1
         chance = random.Random(f"{self._seed} {place} {self._asked[place]}")
         answer = chance.choices(ANSWERS, WEIGHTS)[0]
-        if answer in _GONE and (self.gives_up_crashes or self._asked[place] > 2):
+        if answer in _GONE and self._asked[place] > 2:
             return Answer.DONE
         return answer
 

@@ -6,7 +6,7 @@ Pure: the same seed gives the same plan. Histories are short and dense, so that 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 TOOLS = """
@@ -95,7 +95,7 @@ class History:
 
     seed: int
     runs: tuple[PlannedRun, ...]
-    mishaps: tuple[Mishap, ...] = field(default=())
+    mishaps: tuple[Mishap, ...]
 
 
 def draw_history(seed: int) -> History:
@@ -117,11 +117,10 @@ def _draw_mishap(chance: random.Random) -> Mishap:
 def _draw_run(chance: random.Random, number: int) -> PlannedRun:
     lines: list[str] = []
     names: list[str] = []
-    fan_outs: list[str] = []
     for at in range(chance.randint(1, 6)):
         name = f"n{at}"
         upstream = [known for known in names if chance.random() < 0.4]
-        lines.append(_draw_node(chance, name, upstream, fan_outs))
+        lines.append(_draw_node(chance, name, upstream))
         names.append(name)
     if len(names) > 1 and chance.random() < 0.25:
         # One of two ways, decided by what an earlier node gave.
@@ -146,7 +145,7 @@ def _draw_run(chance: random.Random, number: int) -> PlannedRun:
     return PlannedRun(f"run-{number}", text, number * chance.choice((0.0, 0.5, 4.0)), cancelled, suspended)
 
 
-def _draw_node(chance: random.Random, name: str, upstream: list[str], fan_outs: list[str]) -> str:
+def _draw_node(chance: random.Random, name: str, upstream: list[str]) -> str:
     depends = f"dependsOn: [{', '.join(upstream)}], " if upstream else ""
     rules = ("", "join: {rule: Any}, ", "join: {rule: Always}, ", "join: {rule: AtLeast, count: 1}, ")
     rule = chance.choice(rules) if upstream else ""
@@ -164,7 +163,6 @@ def _draw_node(chance: random.Random, name: str, upstream: list[str], fan_outs: 
     tool = chance.choice(_CALLED)
     kind = chance.random()
     if kind < 0.15:
-        fan_outs.append(name)
         items = list(range(chance.randint(0, 4)))
         width = chance.choice(("", ", maxParallel: 1", ", maxParallel: 2"))
         body = f"type: FanOut, fanOut: {{items: {items}{width}, node: {{tool: {tool}, params: {{n: '${{item}}'}}}}}}"
