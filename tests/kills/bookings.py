@@ -10,13 +10,13 @@ What the strike is belongs to the test. A request that did not arrive whole is n
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from support.loopback_server import LoopbackServer
 
 
 class Moment(StrEnum):
@@ -51,19 +51,17 @@ class Ledger:
         return len(self.booked) + self.read
 
 
-class BookingProvider:
+class BookingProvider(LoopbackServer):
     """A running provider; a context manager."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ledgers: dict[str, Ledger] = {}
-        self._server: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return f"http://127.0.0.1:{self.listens_at}"
 
     def open(
         self, case: str, moment: Moment | None = None, strike: Callable[[], Awaitable[None]] | None = None
@@ -72,45 +70,22 @@ class BookingProvider:
         self.ledgers[case] = Ledger(moment, strike)
         return self.ledgers[case]
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._server is not None:
-            self._server.close()
-        for talk in list(self._talks):
-            talk.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
-
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._talks.add(task)
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-            await reader.readexactly(int(headers.get("content-length", "0")))
-            target, _, query = head[0].split(" ")[1].partition("?")
-            _, what, case, *key = target.split("/")
-            ledger = self.ledgers[case]
-            match what:
-                case "book":
-                    key = [headers["idempotency-key"]]
-                    await self._book(ledger, key[0], writer, deduplicates=query == "deduplicates=1")
-                case "read":
-                    await self._read(ledger, writer)
-                case _:
-                    await _answer(writer, _look(ledger, key[0]))
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            # The client is dead, or the test has ended.
-            return
-        finally:
-            self._talks.discard(task)
-            with contextlib.suppress(OSError, RuntimeError):
-                writer.close()
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+        await reader.readexactly(int(headers.get("content-length", "0")))
+        target, _, query = head[0].split(" ")[1].partition("?")
+        _, what, case, *key = target.split("/")
+        ledger = self.ledgers[case]
+        match what:
+            case "book":
+                key = [headers["idempotency-key"]]
+                await self._book(ledger, key[0], writer, deduplicates=query == "deduplicates=1")
+            case "read":
+                await self._read(ledger, writer)
+            case _:
+                await _answer(writer, _look(ledger, key[0]))
 
     async def _book(self, ledger: Ledger, key: str, writer: asyncio.StreamWriter, *, deduplicates: bool) -> None:
         ledger.requests += 1

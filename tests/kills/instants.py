@@ -6,7 +6,7 @@ moment of the provider's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kills.bookings import Moment
@@ -169,48 +169,29 @@ RECOVERY = (
 )
 """Of the worker that asks what became of a call whose worker died before it."""
 
+_KNOWN = {instant.name: instant for instant in EVERY_INSTANT}
+
+
+def _known(*names: str) -> tuple[Instant, ...]:
+    return tuple(_KNOWN[name] for name in names)
+
+
 STOPPED = (
-    Instant("claim", "order taken", _NOTHING, fate=Fate("take: answered")),
-    Instant("claim", "claim not sent", _NOTHING, fate=Fate("claim: called")),
+    *_known("order taken", "claim not sent"),
     Instant("claim", "claim on its way", _OPEN, snag=Snag("claim", At.ARRIVES)),
     Instant("claim", "claimed, reply on its way", _OPEN, snag=Snag("claim", At.CARRIED_OUT)),
-    Instant("claim", "claimed, half a reply", _OPEN, snag=Snag("claim", At.HALF_ANSWERED)),
-    Instant("claim", "claimed, reply not acted on", _OPEN, fate=Fate("claim: answered")),
-    Instant("execution", "request not built", _OPEN, fate=Fate("execute: called")),
-    Instant("execution", "not connected", _OPEN, fate=Fate("connect: called")),
-    Instant("execution", "connected, before the send check", _OPEN, fate=Fate("connect: answered")),
-    Instant(
-        "execution",
-        "after the send check, before the first byte",
-        _OPEN,
-        fate=Fate("first byte: due"),
-        books_late=True,
+    *_known("claimed, half a reply", "claimed, reply not acted on", "request not built", "not connected"),
+    *_known("connected, before the send check"),
+    # Whatever it was about to send is sent when it goes on.
+    *(
+        replace(instant, books_late=True)
+        for instant in _known(
+            "after the send check, before the first byte", "after the first byte", "after the request's head"
+        )
     ),
-    Instant("execution", "after the first byte", _OPEN, fate=Fate("first byte: sent"), books_late=True),
-    Instant("execution", "after the request's head", _OPEN, fate=Fate("head: sent"), books_late=True),
-    Instant("execution", "after the whole request", _OPEN, True, Fate("request: sent")),
-    Instant("execution", "provider has booked", _OPEN, True, moment=Moment.BOOKED),
-    Instant("execution", "half of the answer", _OPEN, True, moment=Moment.HALF_ANSWERED),
-    Instant(
-        "heartbeat",
-        "heartbeat not sent",
-        _OPEN,
-        True,
-        Fate("heartbeat: called", armed="request: sent"),
-        moment=Moment.LINGERS,
-    ),
-    Instant(
-        "heartbeat",
-        "heartbeat answered",
-        _OPEN,
-        True,
-        Fate("heartbeat: answered", armed="request: sent"),
-        moment=Moment.LINGERS,
-    ),
-    Instant("commit", "answer arrived", _OPEN, True, Fate("answer: arrived")),
-    Instant("commit", "answer read", _OPEN, True, Fate("execute: answered")),
-    Instant("commit", "heartbeats ended", _OPEN, True, Fate("call: let go")),
-    Instant("commit", "commit not sent", _OPEN, True, Fate("commit: called")),
+    *_known("after the whole request", "provider has booked", "half of the answer"),
+    *_known("heartbeat not sent", "heartbeat answered"),
+    *_known("answer arrived", "answer read", "heartbeats ended", "commit not sent"),
     Instant("commit", "commit on its way", _ENDED, True, snag=Snag("commit", At.ARRIVES)),
     Instant("commit", "committed, reply on its way", _ENDED, True, snag=Snag("commit", At.CARRIED_OUT)),
     Instant("commit", "commit answered", _ENDED, True, Fate("commit: answered")),

@@ -6,14 +6,13 @@ Knows the ledger's operations by the scripts that pass it. What happens while a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
-from types import TracebackType
-from typing import Self
+
+from support.loopback_server import LoopbackServer, until_one_ends
 
 
 class At(StrEnum):
@@ -41,67 +40,41 @@ class Snag:
     """Only an answer with these bytes counts."""
 
 
-@dataclass(slots=True)
-class Wire:
+class Wire(LoopbackServer):
     """Listens on a free loopback port; a context manager."""
 
-    port: int
-    snag: Snag | None = None
-    strike: Callable[[], Awaitable[None]] | None = None
-    """Awaited while the command hangs."""
-    passes_on: bool = False
-    """What was snagged goes on its way afterwards; else its connection ends."""
-    is_armed: Callable[[], bool] = lambda: True
-    """Only what comes while this holds is snagged."""
-    _server: asyncio.Server | None = None
-    _seen: int = 0
-    _done: bool = False
-    _names: dict[str, str] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    def __init__(
+        self,
+        port: int,
+        snag: Snag | None = None,
+        strike: Callable[[], Awaitable[None]] | None = None,
+        passes_on: bool = False,
+    ) -> None:
+        """``strike`` is awaited while the command hangs; with ``passes_on`` the command goes on its way afterwards."""
+        super().__init__()
+        self.port = port
+        self.snag = snag
+        self.strike = strike
+        self.passes_on = passes_on
+        self.is_armed: Callable[[], bool] = lambda: True
+        """Only what comes while this holds is snagged."""
+        self._seen = 0
+        self._done = False
+        self._names: dict[str, str] = {}
 
     @property
     def url(self) -> str:
         """Where the process connects."""
-        assert self._server is not None
-        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        return f"redis://127.0.0.1:{self.listens_at}/0"
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        ends = [writer]
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Lead one connection to the server; the server being away ends it."""
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.port)
-            ends.append(far_writer)
             talk = _Talk(self, reader, writer, far_reader, far_writer)
-            pumps = [asyncio.ensure_future(talk.commands()), asyncio.ensure_future(talk.answers())]
-            try:
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
-        except (OSError, asyncio.CancelledError):
-            # The server is away, or the test has ended: the process's connection ends as well.
-            return
+            await until_one_ends(talk.commands(), talk.answers())
         finally:
-            self._tasks.discard(task)
-            for end in ends:
-                with contextlib.suppress(OSError, RuntimeError):
-                    end.close()
+            far_writer.close()
 
     def learn(self, command: list[bytes]) -> None:
         """Note what a script that is loaded does."""
