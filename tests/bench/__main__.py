@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,10 @@ from bench.part_chain import measure_chain
 from bench.part_engine import EngineMeasurements
 from bench.part_ledger import measure_ledger
 from bench.part_local import measure_local
+from bench_cluster.command_line import build_parser, conclude, end_when_told, parse
 from bench_cluster.machine import describe_machine
 from bench_cluster.one_part import measure_part
-from bench_cluster.showing import show, show_aims, store
+from bench_cluster.showing import show
 
 PARTS = ("ledger", "local", "chain", "memory", "events")
 _EXAMPLES = """parts:
@@ -43,19 +42,14 @@ exit codes: 0 measured (aims may be missed), 1 a part failed, or a call was lost
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="bench",
-        description="Measure ledger, engine and worker on this machine, without Kubernetes.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = build_parser(
+        "bench",
+        "Measure ledger, engine and worker on this machine, without Kubernetes.",
+        _EXAMPLES,
+        PARTS,
     )
-    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part; may be repeated")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full sizes; default: 1")
-    parser.add_argument("--json", type=Path, default=None, help="file that all figures are written to")
     parser.add_argument("--plot", type=Path, default=None, help="file that the cost of events is drawn to (SVG)")
-    given = parser.parse_args(arguments)
-    if not 0 < given.scale <= 100:
-        parser.error("--scale must be above 0 and at most 100")
+    given = parse(parser, arguments)
     if given.plot is not None and given.only and "events" not in given.only:
         parser.error("--plot draws what the part events measures: add --only events")
     return given
@@ -63,11 +57,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 async def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Measure the chosen parts, one after the other."""
-    measuring = asyncio.current_task()
-    if measuring is not None:
-        # Told to end, it must end what it started as well.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, measuring.cancel)
+    end_when_told()
     chosen = given.only or PARTS
     found: dict[str, Any] = {"machine": describe_machine(), "scale": given.scale, "parts": {}}
     show("machine", found["machine"])
@@ -102,14 +92,10 @@ def main() -> int:
         found = asyncio.run(measure(given))
     except asyncio.CancelledError:
         return 130
-    aims = judge(found["parts"])
-    found["aims"] = [asdict(aim) for aim in aims]
-    store(given.json, found)
-    show_aims(aims)
-    failed = [name for name, figures in found["parts"].items() if "error" in figures]
-    if given.plot is not None and "events" not in failed:
+    code = conclude(found, judge(found["parts"]), given.json)
+    if given.plot is not None and "error" not in found["parts"]["events"]:
         given.plot.write_text(draw(found))
-    return 1 if failed or any(aim.is_promise and not aim.is_met for aim in aims) else 0
+    return code
 
 
 if __name__ == "__main__":

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench_cluster.aims import judge
 from bench_cluster.bench_site import Site, open_site
+from bench_cluster.command_line import build_parser, conclude, end_when_told, parse
 from bench_cluster.machine import describe_control_plane, describe_machine
 from bench_cluster.one_part import measure_part
 from bench_cluster.part_burst import measure_burst
@@ -22,7 +21,7 @@ from bench_cluster.part_large import measure_large
 from bench_cluster.part_priorities import measure_ageing, measure_priorities
 from bench_cluster.part_raw import measure_raw
 from bench_cluster.part_tree import measure_tree
-from bench_cluster.showing import show, show_aims, store
+from bench_cluster.showing import show
 from support.control_plane import find_assets
 
 PARTS = ("raw", "tree", "chain", "burst", "priorities", "large")
@@ -48,21 +47,16 @@ exit codes: 0 measured (aims may be missed), 1 a part failed, or a run was lost 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="bench_cluster",
-        description="Measure the operator: one operator, one worker process and one ledger on a control plane of its own.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = build_parser(
+        "bench_cluster",
+        "Measure the operator: one operator, one worker process and one ledger on a control plane of its own.",
+        _EXAMPLES,
+        PARTS,
     )
-    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part; may be repeated")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the full sizes; default: 1")
     parser.add_argument(
         "--terminal-nodes", type=int, default=None, help="part large: nodes of ended runs in the cluster; default: 5000"
     )
-    parser.add_argument("--json", type=Path, default=None, help="file that all figures are written to")
-    given = parser.parse_args(arguments)
-    if not 0 < given.scale <= 100:
-        parser.error("--scale must be above 0 and at most 100")
+    given = parse(parser, arguments)
     if given.terminal_nodes is None:
         given.terminal_nodes = round(5000 * given.scale)
     return given
@@ -70,11 +64,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 async def measure(given: argparse.Namespace, assets: Path) -> dict[str, Any]:
     """Measure the chosen parts, each on a control plane of its own; raw and tree share one."""
-    measuring = asyncio.current_task()
-    if measuring is not None:
-        # Told to end, it must end what it started as well.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, measuring.cancel)
+    end_when_told()
     chosen = given.only or list(PARTS)
     found: dict[str, Any] = {
         "machine": describe_machine() | describe_control_plane(assets),
@@ -120,12 +110,7 @@ def main() -> int:
         found = asyncio.run(measure(given, assets))
     except asyncio.CancelledError:
         return 130
-    aims = judge(found["parts"])
-    found["aims"] = [asdict(aim) for aim in aims]
-    store(given.json, found)
-    show_aims(aims)
-    failed = [name for name, figures in found["parts"].items() if "error" in figures]
-    return 1 if failed or any(aim.is_promise and not aim.is_met for aim in aims) else 0
+    return conclude(found, judge(found["parts"]), given.json)
 
 
 if __name__ == "__main__":
