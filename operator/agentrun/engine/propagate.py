@@ -103,9 +103,8 @@ def _tell_parent(run: RunMemory, node: NodeMemory, parent: NodeMemory, index: in
     # The next instance in item order may begin.
     if parent.released < len(parent.instances):
         parent.released += 1
-        for path in parent.children:
-            if run.nodes[path].spec.index == parent.released - 1:
-                run.touch(path)
+        for path in parent.children_of_instance[parent.released - 1]:
+            run.touch(path)
 
 
 def _instance_end(run: RunMemory, parent: NodeMemory, index: int) -> UpstreamEnd:
@@ -113,7 +112,7 @@ def _instance_end(run: RunMemory, parent: NodeMemory, index: int) -> UpstreamEnd
     inside = f"{parent.path}.{index}"
     single = result_node.path == inside
     if not single and any(
-        end_of(run, run.nodes[path]) is UpstreamEnd.DEAD for path in parent.children if path.startswith(f"{inside}.")
+        end_of(run, run.nodes[path]) is UpstreamEnd.DEAD for path in parent.children_of_instance[index]
     ):
         return UpstreamEnd.DEAD
     return end_of(run, result_node)

@@ -47,6 +47,8 @@ class NodeMemory:
     """As the cluster last gave it back; None: not created yet."""
     children: list[str] = field(default_factory=list)
     """Paths of the instances' nodes, in order."""
+    children_of_instance: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The same by instance."""
     instances: list[str] = field(default_factory=list)
     """Paths of the nodes that give the instances' results, in item order."""
     children_counter: JoinCounter | None = None

@@ -70,7 +70,10 @@ def place_instances(run: RunMemory, parent: NodeMemory, count: int, nodes: Seque
     parent.children_counter = JoinCounter.of(count)
     parent.open_in_instance = dict.fromkeys(range(count), len(plan.nodes))
     parent.released = count if fan_out.max_parallel is None else min(count, fan_out.max_parallel)
+    parent.children_of_instance.clear()
     for node in nodes:
+        if node.spec.index is not None:
+            parent.children_of_instance[node.spec.index].append(node.path)
         run.add(node)
         run.touch(node.path)
 
