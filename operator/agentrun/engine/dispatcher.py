@@ -9,7 +9,7 @@ rebuilt from the nodes' phases.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -45,6 +45,19 @@ _Group = tuple[str, str, str]
 """(namespace, tool, pool): candidates of one group fit exactly when its first does."""
 
 
+_ANY_USE = NamespaceUse()
+"""Within a line all have the same namespace, whose use orders lines alone."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """The candidates of one group."""
+
+    members: dict[str, Candidate] = field(default_factory=dict)
+    heap: list[tuple[QueueKey, str]] | None = None
+    """In order as it was within the last second, with entries of some that have left; None: to be sorted."""
+
+
 @dataclass(slots=True)
 class _SlotBook:
     """Who holds slots, by limit."""
@@ -74,8 +87,7 @@ class Dispatcher:
     def __init__(self, settings: SchedulerSettings, grant: Callable[[RunKey, str], None]) -> None:
         self._settings = settings
         self._grant = grant
-        self._groups: dict[_Group, dict[str, Candidate]] = defaultdict(dict)
-        self._heaps: dict[_Group, list[tuple[QueueKey, str]]] = {}
+        self._groups: dict[_Group, _Line] = {}
         self._waiting: dict[str, Candidate] = {}
         self._book = _SlotBook()
         self._pool_slots: dict[tuple[str, str], int] = {}
@@ -85,21 +97,25 @@ class Dispatcher:
 
     # --- candidates
 
-    def offer(self, candidate: Candidate) -> None:
-        """Take a candidate in (again)."""
+    def offer(self, candidate: Candidate, now: datetime) -> None:
+        """Take a candidate in (again). Costs the logarithm of the line's length."""
         uid = candidate.node.uid
         if uid in self._waiting or uid in self._book.holders:
             return
-        group = (candidate.run[0], candidate.tool, candidate.pool)
+        group = _group_of(candidate)
+        line = self._groups.get(group)
+        if line is None:
+            line = self._groups[group] = _Line()
         self._waiting[uid] = candidate
-        self._groups[group][uid] = candidate
-        self._heaps.pop(group, None)
+        line.members[uid] = candidate
+        if line.heap is not None:
+            heapq.heappush(line.heap, (queue_key(candidate.node, _ANY_USE, now), uid))
 
     def drop(self, uid: str) -> None:
         """Forget a candidate that does not want to be sent any more; its slots are freed as well."""
         candidate = self._waiting.pop(uid, None)
         if candidate is not None:
-            self._groups[candidate.run[0], candidate.tool, candidate.pool].pop(uid, None)
+            self._leave_line(_group_of(candidate), uid)
         self.free(uid)
 
     def hold(self, candidate: Candidate) -> None:
@@ -121,7 +137,7 @@ class Dispatcher:
             return
         self.free(uid)
         self._parked[candidate.run[0], limit] = now + _PARK
-        self.offer(candidate)
+        self.offer(candidate, now)
 
     # --- limits
 
@@ -131,22 +147,27 @@ class Dispatcher:
         self._pool_slots[namespace, pool] = slots
         return changed
 
+    def has_waiting(self) -> bool:
+        """Tell whether a candidate waits at all."""
+        return bool(self._waiting)
+
+    def is_short_of_slots(self, unreleased: int) -> bool:
+        """Tell whether the ledger may find no global slot while so many free ones are still taken there."""
+        return self._book.total + len(self._waiting) + unreleased > self._settings.global_limit
+
     def has_unknown_pool(self) -> bool:
         """Tell whether a candidate waits for a pool whose slots have never been looked at."""
-        return any(
-            members and (namespace, pool) not in self._pool_slots
-            for (namespace, _, pool), members in self._groups.items()
-        )
+        return any((namespace, pool) not in self._pool_slots for namespace, _, pool in self._groups)
 
     def pools(self) -> set[tuple[str, str]]:
         """Return the (namespace, pool) pairs that candidates wait for or hold slots of."""
-        waiting = {(namespace, pool) for (namespace, _, pool), members in self._groups.items() if members}
+        waiting = {(namespace, pool) for namespace, _, pool in self._groups}
         return waiting | {key for key, count in self._book.by_pool.items() if count}
 
     def backlog(self, namespace: str, tool: str) -> int:
         """Return how many nodes wait for the tool: in line, or for their next attempt."""
         in_line = sum(
-            len(members) for (space, name, _), members in self._groups.items() if (space, name) == (namespace, tool)
+            len(line.members) for (space, name, _), line in self._groups.items() if (space, name) == (namespace, tool)
         )
         return in_line + self._retries[namespace, tool]
 
@@ -194,38 +215,43 @@ class Dispatcher:
     def pump(self, now: datetime) -> datetime | None:
         """Grant as many candidates as fit, best first; return when to look again although nothing happened."""
         self._resort(now)
-        heads = [(*self._heads(group, now), group) for group in self._groups if self._groups[group]]
+        heads = [(*self._head(line, now), group) for group, line in self._groups.items()]
         heapq.heapify(heads)
         while heads:
             _, uid, group = heapq.heappop(heads)
-            candidate = self._groups[group][uid]
+            candidate = self._waiting[uid]
             # The first of a group speaks for all of it: they share every limit but reserved slots, which order them.
             if self._blocked_by(candidate, now):
                 continue
             self._take(group, candidate)
             self._grant(candidate.run, candidate.path)
-            if self._groups[group]:
-                heapq.heappush(heads, (*self._heads(group, now), group))
+            if group in self._groups:
+                heapq.heappush(heads, (*self._head(self._groups[group], now), group))
         return min(self._parked.values(), default=None)
 
     def _take(self, group: _Group, candidate: Candidate) -> None:
         uid = candidate.node.uid
-        del self._groups[group][uid]
         del self._waiting[uid]
-        heapq.heappop(self._heaps[group])
+        self._leave_line(group, uid)
         self._book.holders[uid] = candidate
         self._book.change(candidate, 1)
 
-    def _heads(self, group: _Group, now: datetime) -> tuple[QueueKey, str]:
-        heap = self._heaps.get(group)
-        if heap is None:
-            heap = [(self._key(candidate, now), uid) for uid, candidate in self._groups[group].items()]
-            heapq.heapify(heap)
-            self._heaps[group] = heap
-        # Dropped candidates leave their entries behind.
-        while heap[0][1] not in self._groups[group]:
-            heapq.heappop(heap)
-        return heap[0]
+    def _leave_line(self, group: _Group, uid: str) -> None:
+        line = self._groups[group]
+        del line.members[uid]
+        if not line.members:
+            del self._groups[group]
+
+    def _head(self, line: _Line, now: datetime) -> tuple[QueueKey, str]:
+        """Return the first of a line, and its place among all lines as it is now."""
+        if line.heap is None:
+            line.heap = [(queue_key(candidate.node, _ANY_USE, now), uid) for uid, candidate in line.members.items()]
+            heapq.heapify(line.heap)
+        # Those that have left leave their entries behind.
+        while line.heap[0][1] not in line.members:
+            heapq.heappop(line.heap)
+        uid = line.heap[0][1]
+        return self._key(line.members[uid], now), uid
 
     def _key(self, candidate: Candidate, now: datetime) -> QueueKey:
         namespace = candidate.run[0]
@@ -233,9 +259,10 @@ class Dispatcher:
         return queue_key(candidate.node, use, now)
 
     def _resort(self, now: datetime) -> None:
-        # Waiting changes the order (ageing), and so does use: once a second is often enough for both.
+        # Waiting changes the order within a line (ageing): once a second is often enough.
         if self._sorted_at is None or now - self._sorted_at >= timedelta(seconds=1) or now < self._sorted_at:
-            self._heaps.clear()
+            for line in self._groups.values():
+                line.heap = None
             self._sorted_at = now
         self._parked = {limit: until for limit, until in self._parked.items() if until > now}
 
@@ -273,3 +300,7 @@ class Dispatcher:
             for level, slots in self._settings.reserved_slots.items()
             if str(level) < str(priority)
         )
+
+
+def _group_of(candidate: Candidate) -> _Group:
+    return candidate.run[0], candidate.tool, candidate.pool

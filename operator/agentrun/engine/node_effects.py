@@ -251,7 +251,7 @@ class NodeEffects:
                 self.move(run, node, Move(NodePhase.FAILED, Reason.BACKLOG_FULL, said, changes))
                 return
         node.queued = True
-        services.dispatcher.offer(self._candidate(run, node, send.call.tool.name))
+        services.dispatcher.offer(self._candidate(run, node, send.call.tool.name), services.now())
         # On the run's clock, as it is decided: a time that a suspension has put off would wake the run without pause.
         since, paused = status.queued_since or status.entered_at, run.pause_total(services.now())
         queue_ends = phase_deadline(since, run.waits.queue, status.pause_at_entry, paused)

@@ -1,0 +1,95 @@
+"""The order in which candidates are granted, and what the dispatcher keeps of those that have gone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from agentrun.contract.run import Priority
+from agentrun.decisions.queue_order import QueuedNode
+from agentrun.engine.dispatcher import Candidate, Dispatcher
+from agentrun.engine.settings import SchedulerSettings
+
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class _Line:
+    """A dispatcher with one pool in each of two namespaces, and what it has granted."""
+
+    def __init__(self, slots: int, global_limit: int = 1000) -> None:
+        self.granted: list[str] = []
+        settings = SchedulerSettings(global_limit=global_limit, pool_prefetch=0)
+        self.dispatcher = Dispatcher(settings, lambda run, path: self.granted.append(path))
+        for namespace in ("a", "b"):
+            self.dispatcher.set_pool_slots(namespace, "shared", slots)
+
+    def offer(self, path: str, *, waited: float = 0, priority: Priority = Priority.P2, namespace: str = "a") -> None:
+        node = QueuedNode(path, namespace, priority, None, _NOW - timedelta(seconds=waited))
+        self.dispatcher.offer(Candidate((namespace, "run"), path, node, "stamp", "shared", None), _NOW)
+
+    def pump(self) -> list[str]:
+        self.granted.clear()
+        self.dispatcher.pump(_NOW)
+        return list(self.granted)
+
+
+def test_who_comes_later_but_is_more_urgent_goes_first_although_the_line_is_sorted() -> None:
+    line = _Line(slots=1)
+    line.offer("first", waited=5)
+    line.offer("second", waited=4)
+    assert line.pump() == ["first"]
+
+    line.offer("urgent", priority=Priority.P0)
+    line.offer("oldest", waited=9)
+    went = []
+    for path in ("first", "urgent", "oldest"):
+        line.dispatcher.free(path)
+        went += line.pump()
+
+    assert went == ["urgent", "oldest", "second"]
+
+
+def test_two_namespaces_take_turns_within_one_look() -> None:
+    line = _Line(slots=10, global_limit=4)
+    for at in range(4):
+        line.offer(f"a{at}", waited=10 - at)
+    for at in range(4):
+        line.offer(f"b{at}", waited=5 - at, namespace="b")
+
+    assert line.pump() == ["a0", "b0", "a1", "b1"]
+
+
+def test_one_that_left_and_came_back_is_granted_once() -> None:
+    line = _Line(slots=1)
+    line.offer("holds")
+    line.offer("back", waited=3)
+    assert line.pump() == ["back"]
+    line.dispatcher.drop("back")
+    line.offer("back")
+    line.dispatcher.drop("holds")
+
+    assert line.pump() == ["back"]
+    line.dispatcher.free("back")
+    assert line.pump() == []
+
+
+def test_a_line_that_is_empty_is_forgotten() -> None:
+    line = _Line(slots=1)
+    line.offer("goes")
+    line.offer("dropped")
+    line.dispatcher.drop("dropped")
+    assert line.pump() == ["goes"]
+    line.dispatcher.free("goes")
+
+    assert line.dispatcher.pools() == set()
+    assert not line.dispatcher.has_waiting()
+
+
+def test_slots_that_the_ledger_still_counts_are_missed_only_where_they_are_needed() -> None:
+    line = _Line(slots=10, global_limit=5)
+    for at in range(3):
+        line.offer(f"n{at}")
+    line.pump()
+    line.offer("next")
+
+    assert not line.dispatcher.is_short_of_slots(1)
+    assert line.dispatcher.is_short_of_slots(2)
