@@ -79,6 +79,15 @@ class RunTurn:
 
         An input leaves the queue after it was taken in: a turn that fails on the way loses none.
         """
+        await self._take_in(run)
+        if self._services.dispatcher.has_waiting():
+            await self._grant_what_fits(run)
+            if run.inputs:
+                await self._take_in(run)
+        await self._write_rest(run)
+
+    async def _take_in(self, run: RunMemory) -> None:
+        """Take what has happened in, decide, and store what the nodes have come to."""
         for happened in run.inputs:
             if isinstance(happened, RunSeen | RunGone):
                 self._see_run(run, happened)
@@ -94,7 +103,13 @@ class RunTurn:
             await self._follow_spec(run)
         await self._settle(run)
         run.recall_reports()
-        await self._write(run)
+        await self._write_nodes(run)
+
+    async def _grant_what_fits(self, run: RunMemory) -> None:
+        """Let what has just become ready go out in this very turn, if there is room for it."""
+        if self._services.dispatcher.is_short_of_slots(len(run.released_slots)):
+            await self._release_slots(run)
+        self._services.pump()
 
     # --- inputs
 
@@ -459,12 +474,14 @@ class RunTurn:
 
     # --- writing
 
-    async def _write(self, run: RunMemory) -> None:
+    async def _release_slots(self, run: RunMemory) -> None:
+        if run.released_slots:
+            await self._services.ledger.release_slots(run.namespace, run.released_slots)
+            run.released_slots = []
+
+    async def _write_rest(self, run: RunMemory) -> None:
         services = self._services
-        await self._write_nodes(run)
-        released, run.released_slots = run.released_slots, []
-        if released:
-            await services.ledger.release_slots(run.namespace, released)
+        await self._release_slots(run)
         await self._desk.note_applied(run)
         if not self._refresh_status(run):
             return

@@ -22,6 +22,7 @@ from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool
 from agentrun.decisions.retention import EndedRun
+from agentrun.engine.acknowledger import Acknowledger
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
 from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
@@ -34,7 +35,6 @@ from agentrun.engine.observer import (
     LeadTaken,
     LedgerUnavailable,
     Observer,
-    ReportsAcknowledged,
     ReportsRead,
     Unobserved,
 )
@@ -117,6 +117,7 @@ class Scheduler:
         self._orphans: dict[RunKey, list[tuple[datetime, ReportArrived]]] = {}
         self._early_approvals: dict[RunKey, dict[str, AgentApproval]] = {}
         self._dispatcher = Dispatcher(self._settings, self._grant)
+        self._acknowledger = Acknowledger(self._ledger, self._observer)
         self._services = EngineServices(
             cluster=self._cluster,
             ledger=self._ledger,
@@ -128,6 +129,8 @@ class Scheduler:
             dispatcher=self._dispatcher,
             timers=Timers(self._timer_moved.set),
             tools=ToolCatalogue(),
+            acknowledger=self._acknowledger,
+            pump=self._pump,
             find_run=lambda namespace, name: self._names.get((namespace, name)),
             sessions=self._session_leases,
             observer=self._observer,
@@ -182,6 +185,7 @@ class Scheduler:
         loops: list[Callable[[], Coroutine[None, None, None]]] = [
             self._watch,
             self._read_reports,
+            self._acknowledger.run,
             self._keep_time,
             self._look_at_pools,
             self._renew_slots,
@@ -195,6 +199,7 @@ class Scheduler:
             done, _ = await asyncio.wait([*tasks, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await self._queues.close(_STOP_WITHIN)
+            await self._acknowledge_the_last()
             for task in (*tasks, *ends):
                 task.cancel()
             await asyncio.gather(*tasks, *ends, return_exceptions=True)
@@ -204,6 +209,14 @@ class Scheduler:
         for task in done:
             if task in tasks:
                 task.result()
+
+    async def _acknowledge_the_last(self) -> None:
+        try:
+            async with asyncio.timeout(_STOP_WITHIN.total_seconds()):
+                await self._acknowledger.flush()
+        except (LedgerUnavailableError, TimeoutError) as error:
+            # Whoever leads next reads them again.
+            _log.info("reports_left_unacknowledged", cause=str(error))
 
     async def _lead(self) -> None:
         while True:
@@ -393,7 +406,7 @@ class Scheduler:
                 self._observer.note(ReportsRead(len(reports)))
                 for report_id, report in reports:
                     self._deliver(report_id, report)
-                await self._give_up_orphans()
+                self._give_up_orphans()
             except LedgerUnavailableError as error:
                 self._ledger_is_away(error)
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
@@ -407,12 +420,11 @@ class Scheduler:
         # The cluster may show its run later: after a start, reports and runs come in any order.
         self._orphans.setdefault(key, []).append((self._clock.now(), arrived))
 
-    async def _give_up_orphans(self) -> None:
+    def _give_up_orphans(self) -> None:
         now = self._clock.now()
         for key, waiting in list(self._orphans.items()):
             if key in self._ended or now - waiting[0][0] >= _ORPHAN_WAIT:
-                await self._ledger.acknowledge_reports(key[0], [arrived.id for _, arrived in waiting])
-                self._observer.note(ReportsAcknowledged(len(waiting)))
+                self._acknowledger.note(key[0], [arrived.id for _, arrived in waiting])
                 del self._orphans[key]
 
     # --- time

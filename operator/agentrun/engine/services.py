@@ -9,6 +9,7 @@ from datetime import datetime
 from agentrun.contract.defaults import HEARTBEAT_INTERVAL
 from agentrun.contract.exact_json import JsonObject
 from agentrun.decisions.facts import Problem, SchemaJudge
+from agentrun.engine.acknowledger import Acknowledger
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import Cluster
 from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
@@ -53,6 +54,9 @@ class EngineServices:
     dispatcher: Dispatcher
     timers: Timers
     tools: ToolCatalogue
+    acknowledger: Acknowledger
+    pump: Callable[[], None]
+    """Grants candidates their turn as far as there is room."""
     find_run: Callable[[str, str], KnownRun | None]
     """(namespace, name) to a run that is known."""
     sessions: SessionLeases = field(default_factory=NoSessionLeases)

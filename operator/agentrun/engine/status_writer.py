@@ -12,7 +12,7 @@ from datetime import datetime
 
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
 from agentrun.engine.cluster_port import ConflictError, GoneError
-from agentrun.engine.observer import ReportsAcknowledged, RunPhaseStored
+from agentrun.engine.observer import RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
 
@@ -57,7 +57,7 @@ class StatusWriter:
         due.extend(lasting[:at_once])
         if due:
             await asyncio.gather(*(self._write_one(run, node, before_node) for node in due))
-        await self.acknowledge(run)
+        self.acknowledge(run)
 
     async def write_node_now(self, run: RunMemory, node: NodeMemory) -> None:
         """Write one node's status whatever its state (write-ahead)."""
@@ -89,12 +89,10 @@ class StatusWriter:
         if moved:
             self._services.observer.note(RunPhaseStored(run.run.model_copy(update={"status": status})))
 
-    async def acknowledge(self, run: RunMemory) -> None:
-        """Acknowledge reports that led to nothing that is still to be written."""
-        if run.spare_report_ids:
-            ids, run.spare_report_ids = run.spare_report_ids, []
-            await self._services.ledger.acknowledge_reports(run.namespace, ids)
-            self._services.observer.note(ReportsAcknowledged(len(ids)))
+    def acknowledge(self, run: RunMemory) -> None:
+        """Have reports acknowledged that led to nothing that is still to be written."""
+        ids, run.spare_report_ids = run.spare_report_ids, []
+        self._services.acknowledger.note(run.namespace, ids)
 
     def _due_at(self, node: NodeMemory) -> datetime:
         status = node.status
