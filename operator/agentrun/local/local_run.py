@@ -103,7 +103,9 @@ class LocalRun:
         self._answering: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unanswered: set[str] = set()
-        self._started: list[tuple[str, str]] = []
+        self._started: dict[tuple[str, str], None] = {}
+        self._moving: set[tuple[str, str]] = set()
+        """Of them, those that did not stand still when they were told of last."""
         self._crews: list[_Crew] = []
 
     @property
@@ -189,7 +191,8 @@ class LocalRun:
             self._cluster.apply(tool)
         for run in self._setup.runs:
             self._cluster.apply(run)
-            self._started.append((run.metadata.namespace, run.metadata.name))
+            self._started[run.metadata.namespace, run.metadata.name] = None
+        self._moving.update(self._started)
 
     # --- watching and answering
 
@@ -201,8 +204,11 @@ class LocalRun:
             found = change.object
             if isinstance(found, AgentApproval) and change.kind is ChangeKind.SEEN:
                 self._consider(found)
-            if isinstance(found, AgentRun) and self._all_stand_still():
-                return
+            if isinstance(found, AgentRun):
+                self._follow(found, gone=change.kind is ChangeKind.GONE)
+                # Looking at all of them for each change of one would cost their square.
+                if not self._moving and self._all_stand_still():
+                    return
 
     def _concerns_me(self, found: ClusterObject) -> bool:
         """Tell whether it belongs to this invocation: a kept folder holds what earlier ones have left as well."""
@@ -243,6 +249,13 @@ class LocalRun:
             self._cluster.patch_decision(namespace, name, decision)
         except ConflictError:
             return
+
+    def _follow(self, run: AgentRun, *, gone: bool) -> None:
+        key = (run.metadata.namespace, run.metadata.name)
+        if gone or _has_ended(run) or self._waits_in_vain(run):
+            self._moving.discard(key)
+        elif key in self._started:
+            self._moving.add(key)
 
     def _all_stand_still(self) -> bool:
         there = {(run.metadata.namespace, run.metadata.name): run for run in self._cluster.runs()}
