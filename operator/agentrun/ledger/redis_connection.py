@@ -103,6 +103,14 @@ class RedisConnection:
                     self._exchange, name, names, (self._conf(keys), encode_argument(argument), payload)
                 )
 
+    async def wait_for(self, seconds: float, *command: str | int) -> Any:
+        """Run a command that waits on the server for up to so long; its answer as the server gave it.
+
+        Raises what the client's library raises: see :func:`translated_errors`.
+        """
+        async with asyncio.timeout(seconds + self.settings.answer_within.total_seconds()):
+            return await self._exchange(*command)
+
     async def _exchange(self, *command: str | int) -> Any:
         """Send one command and return its answer as the server gave it."""
         lane = self._lanes.pop() if self._lanes else await self._pool.get_connection()  # type: ignore[no-untyped-call]

@@ -373,13 +373,12 @@ class RedisSchedulerSide:
         self, namespaces: Sequence[str], consumer: str, count: int, block_ms: int
     ) -> list[tuple[str, Report]]:
         streams = {self._connection.keys(namespace).reports: namespace for namespace in namespaces}
-        answer_within = self._connection.settings.answer_within.total_seconds()
+        command = ("XREADGROUP", "GROUP", SCHEDULER_GROUP, consumer, "COUNT", count, "BLOCK", max(block_ms, 1))
         with translated_errors():
             try:
-                async with asyncio.timeout(block_ms / 1000 + answer_within):
-                    answer: Any = await self._connection.client.xreadgroup(
-                        SCHEDULER_GROUP, consumer, dict.fromkeys(streams, ">"), count=count, block=max(block_ms, 1)
-                    )
+                answer = await self._connection.wait_for(
+                    block_ms / 1000, *command, "STREAMS", *streams, *(">" for _ in streams)
+                )
             except ResponseError as error:
                 if "NOGROUP" not in str(error):
                     raise
@@ -388,7 +387,8 @@ class RedisSchedulerSide:
                 return []
         found: list[tuple[str, Report]] = []
         for stream, entries in _by_stream(answer):
-            readable = [[entry, (fields or {}).get("report", "")] for entry, fields in entries]
+            # One field, named `report`; an entry that was deleted meanwhile has none.
+            readable = [[entry, fields[1] if fields else ""] for entry, fields in entries]
             found.extend(await self._readable_reports(streams[stream], readable))
         return found
 
@@ -455,8 +455,4 @@ class RedisSchedulerSide:
 
 def _by_stream(answer: Any) -> list[tuple[str, Any]]:
     """Read XREADGROUP's answer, which is a list in RESP 2 and a map in RESP 3."""
-    if not answer:
-        return []
-    if isinstance(answer, dict):
-        return [(stream, entries[0] if entries else []) for stream, entries in answer.items()]
-    return [(stream, entries) for stream, entries in answer]
+    return list(answer.items() if isinstance(answer, dict) else answer or ())

@@ -234,8 +234,7 @@ class RedisWorkerSide:
     async def _listen(self, worker: WorkerIdentity, seconds: float) -> None:
         bell = self._connection.keys(worker.namespace).bell(worker.pool)
         with translated_errors():
-            async with asyncio.timeout(seconds + self._connection.settings.answer_within.total_seconds()):
-                await self._connection.client.blpop([bell], timeout=max(seconds, 0.01))
+            await self._connection.wait_for(seconds, "BLPOP", bell, f"{max(seconds, 0.01):.3f}")
 
     async def _proves_claims(self) -> bool:
         """Tell whether what the server has answered is on disk."""
