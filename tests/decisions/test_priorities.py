@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.run import Priority, RunNode
 from agentrun.decisions.conditions import NamedValues
-from agentrun.decisions.priorities import PriorityUndecidedError, effective_priority, node_priority
+from agentrun.decisions.priorities import PriorityUndecidedError, effective_priority, next_rise, node_priority
 
 NOTHING = NamedValues()
 BY_URGENCY = {"path": "inputs.urgency", "map": {"high": "P0", "2": "P1", "true": "P3", "1.5": "P3"}, "default": "P2"}
@@ -87,3 +87,17 @@ def test_waiting_longer_never_lowers_a_priority(priority: Priority, waited: time
 
     assert effective_priority(priority, longer) <= effective_priority(priority, shorter) <= priority
     assert priority is Priority.P0 or effective_priority(priority, longer) is not Priority.P0
+
+
+@given(st.sampled_from(Priority), st.timedeltas(min_value=timedelta(0), max_value=timedelta(minutes=20)))
+def test_the_next_rise_is_the_first_moment_after_which_the_priority_is_higher(
+    priority: Priority, waited: timedelta
+) -> None:
+    now, rise = effective_priority(priority, waited), next_rise(priority, waited)
+
+    if rise is None:
+        assert effective_priority(priority, timedelta.max) is now
+        return
+    assert rise >= waited
+    assert effective_priority(priority, rise) is now
+    assert effective_priority(priority, rise + timedelta(microseconds=1)) < now

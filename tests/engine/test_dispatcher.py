@@ -26,9 +26,9 @@ class _Line:
         node = QueuedNode(path, namespace, priority, None, _NOW - timedelta(seconds=waited))
         self.dispatcher.offer(Candidate((namespace, "run"), path, node, "stamp", "shared", None), _NOW)
 
-    def pump(self) -> list[str]:
+    def pump(self, later: timedelta = timedelta()) -> list[str]:
         self.granted.clear()
-        self.dispatcher.pump(_NOW)
+        self.dispatcher.pump(_NOW + later)
         return list(self.granted)
 
 
@@ -93,3 +93,42 @@ def test_slots_that_the_ledger_still_counts_are_missed_only_where_they_are_neede
 
     assert not line.dispatcher.is_short_of_slots(1)
     assert line.dispatcher.is_short_of_slots(2)
+
+
+def test_waiting_raises_a_candidate_above_those_that_came_before_it() -> None:
+    line = _Line(slots=1)
+    line.offer("holds")
+    line.pump()
+    line.offer("high", waited=1, priority=Priority.P1)
+    line.offer("low", waited=100, priority=Priority.P3)
+    assert line.pump() == []
+    line.dispatcher.free("holds")
+
+    # From P3 to P2 after 5 minutes, to P1 after 3 more; then who has waited longest is first.
+    assert line.pump(timedelta(minutes=8)) == ["low"]
+
+
+def test_a_clock_that_is_set_back_takes_the_raise_back() -> None:
+    line = _Line(slots=1)
+    line.offer("holds")
+    line.pump()
+    line.offer("high", waited=1, priority=Priority.P1)
+    line.offer("low", waited=100, priority=Priority.P3)
+    assert line.pump(timedelta(minutes=8)) == []
+    line.dispatcher.free("holds")
+
+    assert line.pump() == ["high"]
+
+
+def test_a_long_line_is_granted_in_order_whatever_leaves_and_comes_back() -> None:
+    line = _Line(slots=1000)
+    for at in range(500):
+        line.offer(f"n{at:03}", waited=at)
+    for at in range(0, 500, 2):
+        line.dispatcher.drop(f"n{at:03}")
+    for at in range(0, 500, 4):
+        line.offer(f"n{at:03}", waited=1000 + at)
+
+    came_back = [f"n{at:03}" for at in range(496, -1, -4)]
+    stayed = [f"n{at:03}" for at in range(499, -1, -2)]
+    assert line.pump() == [*came_back, *stayed]

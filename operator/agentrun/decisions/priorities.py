@@ -47,6 +47,17 @@ def effective_priority(priority: Priority, waited: timedelta) -> Priority:
     return reached
 
 
+def next_rise(priority: Priority, waited: timedelta) -> timedelta | None:
+    """Return the wait beyond which a node rises next, counted from its beginning; None: it stays where it is."""
+    reached, total = priority, timedelta()
+    while (ages_after := PRIORITIES[reached].ages_after) is not None:
+        total += ages_after
+        if waited <= total:
+            return total
+        reached = _ORDER[_ORDER.index(reached) - 1]
+    return None
+
+
 def _mapped(source: PriorityFrom, scope: TestScope) -> Priority:
     found = read_test_path(source.path, scope)
     if isinstance(found, Missing):

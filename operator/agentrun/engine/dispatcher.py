@@ -12,10 +12,10 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from agentrun.contract.run import Priority
-from agentrun.decisions.priorities import effective_priority
+from agentrun.decisions.priorities import effective_priority, next_rise
 from agentrun.decisions.queue_order import NamespaceUse, QueuedNode, QueueKey, queue_key
 from agentrun.engine.observer import QueueSurvey
 from agentrun.engine.run_key import RunKey
@@ -49,13 +49,54 @@ _ANY_USE = NamespaceUse()
 """Within a line all have the same namespace, whose use orders lines alone."""
 
 
-@dataclass(slots=True)
-class _Line:
-    """The candidates of one group."""
+_SPARE_ENTRIES = 64
 
-    members: dict[str, Candidate] = field(default_factory=dict)
-    heap: list[tuple[QueueKey, str]] | None = None
-    """In order as it was within the last second, with entries of some that have left; None: to be sorted."""
+
+class _Line:
+    """The candidates of one group, in order. Joining, leaving and rising cost the logarithm of its length."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Candidate] = {}
+        self._keys: dict[str, QueueKey] = {}
+        self._heap: list[tuple[QueueKey, str]] = []
+        """An entry that holds another key than the member has now is left over."""
+        self._rises: list[tuple[datetime, str]] = []
+        """When waiting raises a member next."""
+
+    def join(self, candidate: Candidate, now: datetime) -> None:
+        """Take a candidate in."""
+        self.members[candidate.node.uid] = candidate
+        self._place(candidate.node, now)
+
+    def leave(self, uid: str) -> None:
+        """Let a candidate go."""
+        del self.members[uid], self._keys[uid]
+        if len(self._heap) > 2 * len(self.members) + _SPARE_ENTRIES:
+            self._heap = [(key, uid) for uid, key in self._keys.items()]
+            heapq.heapify(self._heap)
+
+    def first(self, now: datetime) -> Candidate:
+        """Return who goes first; the line must not be empty."""
+        while self._rises and self._rises[0][0] < now:
+            _, uid = heapq.heappop(self._rises)
+            if uid in self.members:
+                self._place(self.members[uid].node, now)
+        while self._keys.get(self._heap[0][1]) is not self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self.members[self._heap[0][1]]
+
+    def sort_anew(self, now: datetime) -> None:
+        """Put all in order as of now, whatever they waited before."""
+        self._heap, self._rises = [], []
+        for candidate in self.members.values():
+            self._place(candidate.node, now)
+
+    def _place(self, node: QueuedNode, now: datetime) -> None:
+        key = self._keys[node.uid] = queue_key(node, _ANY_USE, now)
+        heapq.heappush(self._heap, (key, node.uid))
+        rise = next_rise(node.priority, max(now - node.queued_since, timedelta(0)))
+        if rise is not None:
+            heapq.heappush(self._rises, (node.queued_since + rise, node.uid))
 
 
 @dataclass(slots=True)
@@ -92,7 +133,7 @@ class Dispatcher:
         self._book = _SlotBook()
         self._pool_slots: dict[tuple[str, str], int] = {}
         self._parked: dict[tuple[str, str], datetime] = {}
-        self._sorted_at: datetime | None = None
+        self._looked_at = datetime.min.replace(tzinfo=UTC)
         self._retries: Counter[tuple[str, str]] = Counter()
 
     # --- candidates
@@ -107,9 +148,7 @@ class Dispatcher:
         if line is None:
             line = self._groups[group] = _Line()
         self._waiting[uid] = candidate
-        line.members[uid] = candidate
-        if line.heap is not None:
-            heapq.heappush(line.heap, (queue_key(candidate.node, _ANY_USE, now), uid))
+        line.join(candidate, now)
 
     def drop(self, uid: str) -> None:
         """Forget a candidate that does not want to be sent any more; its slots are freed as well."""
@@ -214,7 +253,7 @@ class Dispatcher:
 
     def pump(self, now: datetime) -> datetime | None:
         """Grant as many candidates as fit, best first; return when to look again although nothing happened."""
-        self._resort(now)
+        self._keep_up(now)
         heads = [(*self._head(line, now), group) for group, line in self._groups.items()]
         heapq.heapify(heads)
         while heads:
@@ -238,32 +277,26 @@ class Dispatcher:
 
     def _leave_line(self, group: _Group, uid: str) -> None:
         line = self._groups[group]
-        del line.members[uid]
+        line.leave(uid)
         if not line.members:
             del self._groups[group]
 
     def _head(self, line: _Line, now: datetime) -> tuple[QueueKey, str]:
         """Return the first of a line, and its place among all lines as it is now."""
-        if line.heap is None:
-            line.heap = [(queue_key(candidate.node, _ANY_USE, now), uid) for uid, candidate in line.members.items()]
-            heapq.heapify(line.heap)
-        # Those that have left leave their entries behind.
-        while line.heap[0][1] not in line.members:
-            heapq.heappop(line.heap)
-        uid = line.heap[0][1]
-        return self._key(line.members[uid], now), uid
+        candidate = line.first(now)
+        return self._key(candidate, now), candidate.node.uid
 
     def _key(self, candidate: Candidate, now: datetime) -> QueueKey:
         namespace = candidate.run[0]
         use = NamespaceUse(self._book.by_namespace[namespace], self._settings.namespace_shares.get(namespace, 1))
         return queue_key(candidate.node, use, now)
 
-    def _resort(self, now: datetime) -> None:
-        # Waiting changes the order within a line (ageing): once a second is often enough.
-        if self._sorted_at is None or now - self._sorted_at >= timedelta(seconds=1) or now < self._sorted_at:
+    def _keep_up(self, now: datetime) -> None:
+        if now < self._looked_at:
+            # The clock was set back: nobody has waited as long as it seemed.
             for line in self._groups.values():
-                line.heap = None
-            self._sorted_at = now
+                line.sort_anew(now)
+        self._looked_at = now
         self._parked = {limit: until for limit, until in self._parked.items() if until > now}
 
     def _blocked_by(self, candidate: Candidate, now: datetime) -> str:

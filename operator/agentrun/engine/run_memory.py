@@ -113,6 +113,11 @@ class RunMemory:
     dirty: dict[str, None] = field(default_factory=dict)
     """Paths to decide about, in order of becoming dirty."""
     unwritten: dict[str, None] = field(default_factory=dict)
+    """Nodes of which the cluster has an older status."""
+    unsorted: dict[str, None] = field(default_factory=dict)
+    """Of them, those that were changed since it was decided when they are written."""
+    lasting: list[tuple[datetime, str]] = field(default_factory=list)
+    """A heap of when the others are written, unless they change before; of several times of one the last counts."""
     tools: dict[str, PinnedTool] = field(default_factory=dict)
     """Pinned at admission: name to definition."""
     loaded: bool = False
@@ -219,6 +224,7 @@ class RunMemory:
         self.record_waiters += _waits_for_record(status) - _waits_for_record(node.status)
         node.status = status
         self.unwritten[node.path] = None
+        self.unsorted[node.path] = None
         if status.inbox is not None or node.closed_inbox:
             self.desk_work[node.path] = None
 

@@ -7,6 +7,7 @@ Reports are acknowledged after the cluster has what they said. One writer per ru
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
@@ -31,33 +32,57 @@ class StatusWriter:
         thousand of them in line would keep the run's next calls, and the slots set aside for them, waiting.
         ``before_node`` is awaited for each node that is written (it fills in what an inbox needs).
         """
+        if run.deleted:
+            self._write_no_more(run)
         now = self._services.now()
-        due: list[NodeMemory] = []
-        lasting: list[NodeMemory] = []
-        for path in list(run.unwritten):
-            node = run.nodes[path]
-            if not node.needs_write:
-                del run.unwritten[path]
-                continue
-            if run.deleted:
-                del run.unwritten[path]
-                node.report_ids, spare = [], node.report_ids
-                run.spare_report_ids.extend(spare)
-                continue
-            at = self._due_at(node)
-            if at > now:
-                self._services.timers.set(run.key, path, at)
-            elif at > node.status.entered_at:
-                lasting.append(node)
-            else:
-                due.append(node)
-        at_once = self._services.settings.parallel_writes
-        if len(lasting) > at_once:
-            self._services.timers.set(run.key, "", now)
-        due.extend(lasting[:at_once])
+        due = self._sort(run, now)
+        due.extend(self._find_lasting(run, now))
         if due:
+            # What fails stays unsorted, and is looked at again.
+            run.unsorted.update((node.path, None) for node in due)
             await asyncio.gather(*(self._write_one(run, node, before_node) for node in due))
         self.acknowledge(run)
+
+    def _write_no_more(self, run: RunMemory) -> None:
+        for path in run.unwritten:
+            node = run.nodes[path]
+            run.spare_report_ids.extend(node.report_ids)
+            node.report_ids = []
+        run.unwritten, run.unsorted, run.lasting = {}, {}, []
+
+    def _sort(self, run: RunMemory, now: datetime) -> list[NodeMemory]:
+        """Return which of the changed nodes are written at once; the others get their time."""
+        due = []
+        for path in run.unsorted:
+            node = run.nodes[path]
+            if not node.needs_write:
+                run.unwritten.pop(path, None)
+                continue
+            at = self._due_at(node)
+            if at <= node.status.entered_at:
+                due.append(node)
+                continue
+            heapq.heappush(run.lasting, (at, path))
+            if at > now:
+                self._services.timers.set(run.key, path, at)
+        run.unsorted.clear()
+        return due
+
+    def _find_lasting(self, run: RunMemory, now: datetime) -> list[NodeMemory]:
+        """Return those whose state has lasted, as many as go at once, and have the run woken for the rest."""
+        found: dict[str, NodeMemory] = {}
+        while run.lasting and run.lasting[0][0] <= now:
+            if len(found) >= self._services.settings.parallel_writes:
+                self._services.timers.set(run.key, "", now)
+                break
+            at, path = heapq.heappop(run.lasting)
+            node = run.nodes[path]
+            if not node.needs_write:
+                run.unwritten.pop(path, None)
+            elif self._due_at(node) == at:
+                # One that has changed since has another time.
+                found[path] = node
+        return list(found.values())
 
     async def write_node_now(self, run: RunMemory, node: NodeMemory) -> None:
         """Write one node's status whatever its state (write-ahead)."""
@@ -113,6 +138,7 @@ class StatusWriter:
         run.spare_report_ids.extend(node.report_ids)
         node.report_ids = []
         run.unwritten.pop(node.path, None)
+        run.unsorted.pop(node.path, None)
 
     async def _store(self, run: RunMemory, node: NodeMemory, ahead: AgentNodeStatus | None = None) -> None:
         if node.stored is None:
