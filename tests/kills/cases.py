@@ -6,10 +6,11 @@ from the instant's two facts (what the ledger and the provider had seen) and the
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
@@ -38,6 +39,7 @@ _READING: JsonObject = {
         "notExecuted": {"when": {"path": "result.state", "op": "eq", "value": "unknown"}},
     },
 }
+Strike = Callable[[], Awaitable[None]]
 _SETTLED = ("Succeeded", "Quarantined", "Dead")
 
 
@@ -189,7 +191,7 @@ class Case:
         first = Fate("request: sent" if booked else "connect: answered")
         ledger = await self._begin(signal.SIGKILL, first, snag=None)
         await self._until_struck("Z")
-        self.doomed, self.plan = await self._hatch(signal.SIGKILL, "second", self.instant.fate, self.instant.snag)
+        self.doomed, self.plan = await self._hatch(signal.SIGKILL, "w", self.instant.fate, self.instant.snag)
         await self._until_struck("Z")
         await self.follow("w")
         got = await self._end(ledger)
@@ -211,6 +213,18 @@ class Case:
         got = await self._end(ledger)
         return Row(self.instant, self.kind, expect_after_sleep(self.kind, self.instant), got)
 
+    async def outlive(self, blow: Strike, struck: asyncio.Event, *, lives: bool) -> End:
+        """Have the ledger struck at the instant, and the worker as well unless it lives; return how it ended."""
+        ledger = await self._begin(signal.SIGKILL, self.instant.fate, self.instant.snag, blow)
+        await asyncio.wait_for(struck.wait(), 90)
+        if not lives:
+            self.site.kill(self.doomed)
+            await self._until_struck("Z")
+        ledger.released.set()
+        if not lives:
+            await self.follow(self.kind.heir)
+        return await self._end(ledger)
+
     async def follow(self, name: str, fate: Fate | None = None, url: str | None = None) -> int:
         """Start a further worker."""
         pid, _ = await self.site.hatch(self.pool, name, fate, url=url)
@@ -224,11 +238,12 @@ class Case:
         assert self.plan is not None
         return self.plan
 
-    async def _begin(self, how: signal.Signals, fate: Fate, snag: Snag | None) -> Ledger:
-        """Start the doomed worker and give it its call."""
+    async def _begin(self, how: signal.Signals, fate: Fate, snag: Snag | None, strike: Strike | None = None) -> Ledger:
+        """Start the worker and give it its call. ``strike``: what happens at the instant, when it is not the worker's."""
         site, moment = self.site, self.instant.moment
-        ledger = site.provider.open(self.pool, moment, None if moment is Moment.LINGERS else lambda: self._strike(how))
-        self.doomed, self.plan = await self._hatch(how, "w", fate, snag, lambda: ledger.requests > 0)
+        blow = strike or (lambda: self._strike(how))
+        ledger = site.provider.open(self.pool, moment, blow)
+        self.doomed, self.plan = await self._hatch(how, "w", fate, snag, blow, lambda: ledger.requests > 0)
         site.apply(*build_case(site, self.kind, self.pool))
         return ledger
 
@@ -241,11 +256,14 @@ class Case:
         name: str,
         fate: Fate,
         snag: Snag | None,
+        strike: Strike | None = None,
         has_called: Callable[[], bool] = lambda: True,
     ) -> tuple[int, WorkerPlan]:
         url = None
         if snag is not None:
-            wire = await self.site.lay_wire(snag, lambda: self._strike(how), passes_on=how is signal.SIGSTOP)
+            wire = await self.site.lay_wire(
+                snag, strike or (lambda: self._strike(how)), passes_on=how is signal.SIGSTOP
+            )
             if self.instant.moment is Moment.LINGERS:
                 wire.is_armed = has_called
             url = wire.url

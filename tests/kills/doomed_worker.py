@@ -35,7 +35,7 @@ from agentrun_worker.worker import Worker, WorkerSettings
 from kills.diary import Diary, Fate
 
 CLAIM_LEASE = timedelta(seconds=4)
-"""Silence that counts as death; everybody who shares a ledger agrees on it."""
+"""Silence that counts as death, unless a site says otherwise; everybody who shares a ledger agrees on it."""
 _PACE = WorkerSettings(
     heartbeat=timedelta(milliseconds=400),
     take_block=timedelta(milliseconds=500),
@@ -58,6 +58,7 @@ class WorkerPlan:
     folder: str
     """Where its diary is kept."""
     slots: int = 1
+    lease_seconds: float = CLAIM_LEASE.total_seconds()
     fate: Fate = field(default_factory=Fate)
 
     @property
@@ -76,9 +77,9 @@ class WorkerPlan:
         return cls(**{**read, "fate": Fate(**read["fate"])})
 
 
-def ledger_settings(install: str) -> LedgerSettings:
+def ledger_settings(install: str, lease: timedelta = CLAIM_LEASE) -> LedgerSettings:
     """Return the settings that workers and schedulers of these tests share."""
-    return LedgerSettings(install=install, claim_lease=CLAIM_LEASE, reclaim_every=timedelta(milliseconds=200))
+    return LedgerSettings(install=install, claim_lease=lease, reclaim_every=timedelta(milliseconds=200))
 
 
 def work(plan: WorkerPlan) -> None:
@@ -88,7 +89,8 @@ def work(plan: WorkerPlan) -> None:
 
 async def _work(plan: WorkerPlan) -> None:
     diary = Diary(plan.diary, plan.fate)
-    ledger = _WatchedLedger(RedisConnection(plan.redis, ledger_settings(plan.install)), diary)
+    lease = timedelta(seconds=plan.lease_seconds)
+    ledger = _WatchedLedger(RedisConnection(plan.redis, ledger_settings(plan.install, lease)), diary)
     # The library's class, not the product's: every connection that a call makes is one of these.
     httpcore.AnyIOBackend = _build_backend(diary)  # type: ignore[assignment,misc]
     executor = _WatchedExecutor(HttpExecutor(EnvironmentSecrets(), trust=_TRUST), diary)

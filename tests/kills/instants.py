@@ -197,3 +197,21 @@ STOPPED = (
     Instant("commit", "commit answered", _ENDED, True, Fate("commit: answered")),
 )
 """Where a worker is stopped (SIGSTOP): what was on its way goes on without it, and it goes on when it is woken."""
+
+LEDGER = (
+    Instant("claim", "order on its way", _NOTHING, snag=Snag("take_orders", At.CARRIED_OUT, answer_holds=_ORDER)),
+    Instant("claim", "claim sent, not arrived", _NOTHING, snag=Snag("claim", At.ARRIVES)),
+    Instant("claim", "claimed, no reply", _OPEN, snag=Snag("claim", At.CARRIED_OUT)),
+    Instant("execution", "provider has the request", _OPEN, True, moment=Moment.RECEIVED),
+    Instant("execution", "provider has booked", _OPEN, True, moment=Moment.BOOKED),
+    Instant(
+        "heartbeat", "heartbeat not arrived", _OPEN, True, snag=Snag("heartbeat", At.ARRIVES), moment=Moment.LINGERS
+    ),
+    Instant(
+        "heartbeat", "heartbeat, no reply", _OPEN, True, snag=Snag("heartbeat", At.CARRIED_OUT), moment=Moment.LINGERS
+    ),
+    Instant("commit", "commit not arrived", _OPEN, True, snag=Snag("commit", At.ARRIVES)),
+    Instant("commit", "committed, no reply", _ENDED, True, snag=Snag("commit", At.CARRIED_OUT)),
+    Instant("commit", "committed twice, no reply", _ENDED, True, snag=Snag("commit", At.CARRIED_OUT, loses_first=True)),
+)
+"""At which the ledger's server is killed."""

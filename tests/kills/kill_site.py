@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from redis.exceptions import RedisError
+
 from agentrun.contract.approval import Decision
 from agentrun.contract.node import AgentNodeStatus
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun
@@ -20,6 +22,7 @@ from agentrun.engine.clock import SystemClock, SystemEntropy
 from agentrun.engine.cluster_port import ConflictError
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
+from agentrun.ledger.port import LedgerUnavailableError
 from agentrun.ledger.redis_ledger import RedisLedger
 from agentrun.local.chance import uid_from
 from agentrun.local.memory_cluster import MemoryCluster
@@ -27,7 +30,7 @@ from agentrun.schemas.validator import SchemaValidator
 from chaos.ledger_view import find_remains
 from kills.bookings import BookingProvider
 from kills.diary import Fate
-from kills.doomed_worker import WorkerPlan, ledger_settings
+from kills.doomed_worker import CLAIM_LEASE, WorkerPlan, ledger_settings
 from kills.nursery import Hatchery
 from kills.wire import Snag, Wire
 from support.ledger_server import DURABLE, LedgerServer
@@ -40,7 +43,8 @@ INSTALL = "default"
 class Site:
     """Everything but the worker processes, which are hatched one by one; an asynchronous context manager."""
 
-    def __init__(self, folder: Path, hatchery: Hatchery) -> None:
+    def __init__(self, folder: Path, hatchery: Hatchery, lease: timedelta = CLAIM_LEASE) -> None:
+        self._lease = lease
         self.folder = folder
         self.server = LedgerServer(DURABLE)
         self.provider = BookingProvider()
@@ -62,7 +66,7 @@ class Site:
         self.folder.mkdir(exist_ok=True)
         await asyncio.to_thread(self.server.start)
         await self.provider.__aenter__()
-        self._ledger = RedisLedger.connect(self.server.url, ledger_settings(INSTALL))
+        self._ledger = RedisLedger.connect(self.server.url, ledger_settings(INSTALL, self._lease))
         self._scheduler = Scheduler(
             cluster=self.cluster,
             ledger=self._ledger,
@@ -100,6 +104,7 @@ class Site:
             install=INSTALL,
             folder=str(self.folder),
             slots=slots,
+            lease_seconds=self._lease.total_seconds(),
             fate=fate or Fate(),
         )
         return await self._hatchery.hatch(plan.to_json()), plan
@@ -160,9 +165,17 @@ class Site:
         return False
 
     async def settled_micros(self, run: str) -> int:
-        """Return what the run has cost by the ledger's book."""
+        """Return what the run has cost by the ledger's book, once a ledger that lost it has been rebuilt."""
         uid = self.cluster.get_run("default", run).metadata.uid
-        return (await self.ledger.find_counters("default", uid)).settled.micros
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    if (await self.ledger.look()).is_sound:
+                        return (await self.ledger.find_counters("default", uid)).settled.micros
+                except LedgerUnavailableError:
+                    # A connection of before its death.
+                    pass
+                await asyncio.sleep(_LOOK_SECONDS)
 
     async def find_remains(self, within: float = 15.0) -> list[str]:
         """Return what is left of claims, slots, holds and open runs; leases get a moment to end."""
@@ -171,7 +184,10 @@ class Site:
 
         async def is_clean() -> bool:
             nonlocal found
-            found = await find_remains(self.server.url, INSTALL, uids)
+            try:
+                found = await find_remains(self.server.url, INSTALL, uids)
+            except (RedisError, LedgerUnavailableError) as error:
+                found = [f"the ledger cannot be looked at: {error}"]
             return not found
 
         try:

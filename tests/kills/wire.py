@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
+from types import TracebackType
 
 from support.loopback_server import LoopbackServer, until_one_ends
 
@@ -61,11 +62,18 @@ class Wire(LoopbackServer):
         self._seen = 0
         self._done = False
         self._names: dict[str, str] = {}
+        self._strikes: list[asyncio.Future[None]] = []
 
     @property
     def url(self) -> str:
         """Where the process connects."""
         return f"redis://127.0.0.1:{self.listens_at}/0"
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        await asyncio.gather(*self._strikes, return_exceptions=True)
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Lead one connection to the server; the server being away ends it."""
@@ -106,7 +114,10 @@ class Wire(LoopbackServer):
         """Have it happen; tell whether the command goes on its way."""
         self._done = True
         assert self.strike is not None
-        await self.strike()
+        # What it strikes may end this very connection, and must be struck all the same.
+        striking = asyncio.ensure_future(self.strike())
+        self._strikes.append(striking)
+        await asyncio.shield(striking)
         return self.passes_on
 
 
