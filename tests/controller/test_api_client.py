@@ -1,4 +1,4 @@
-"""How often the API client asks who we are."""
+"""How often the API client asks who we are, and what it makes of an object that is not there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kubernetes import client
 
 from agentrun.controller.api_access import ApiAccess
 from agentrun.controller.api_client import ApiClient
+from agentrun.engine.cluster_port import ClusterUnavailableError, GoneError
 
 
 class _Renewing:
@@ -43,3 +44,21 @@ async def test_credentials_are_asked_for_again_only_after_a_while_or_a_refusal()
             await api.request("GET", "/good")
 
     assert seen == ["Bearer token-1"] * 4 + ["Bearer token-2"]
+
+
+async def test_only_an_answer_that_names_an_object_says_that_it_is_gone() -> None:
+    """A server that was just started serves no custom resource yet, and says 404 to everything."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/gone":
+            return web.json_response({"kind": "Status", "reason": "NotFound", "code": 404}, status=404)
+        return web.Response(status=404, text="404 page not found\n")
+
+    app = web.Application()
+    app.router.add_get("/{path}", answer)
+    async with TestServer(app) as server:
+        async with ApiClient(ApiAccess(client.Configuration(host=str(server.make_url(""))))) as api:
+            with pytest.raises(GoneError):
+                await api.request("GET", "/gone")
+            with pytest.raises(ClusterUnavailableError, match="not served, or not yet"):
+                await api.request("GET", "/starting")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from agentrun.engine.cluster_port import ClusterObject
+import pytest
+
+from agentrun.contract.node import AgentNode
+from agentrun.engine.cluster_port import ClusterObject, ConflictError, GoneError
 from support.world import World, in_world
 
 ONE = "nodes: [{name: a, tool: act}]"
@@ -60,3 +63,51 @@ def test_an_urgent_call_does_not_wait_until_a_long_line_is_written() -> None:
         await world.ended("line")
 
     in_world(test, "act: {timeout: 10s, sideEffect: None}", "tools: {act: [{result: 1, delay: 500ms}]}")
+
+
+@pytest.mark.parametrize("answer", [ConflictError, GoneError])
+def test_a_node_that_went_with_its_run_is_not_made_again(answer: type[Exception]) -> None:
+    async def test(world: World) -> None:
+        created: list[str] = []
+        replace, create = world.cluster.replace_status, world.cluster.create_node
+
+        async def refuse_what_is_gone(changed: ClusterObject) -> ClusterObject:
+            if changed.kind == "AgentNode" and not world.cluster.nodes_of("default", changed.spec.run.uid):
+                # A server in the middle of the deletion says conflict where another says not found.
+                raise answer(changed.metadata.name)
+            return await replace(changed)
+
+        async def note(node: AgentNode) -> AgentNode:
+            created.append(node.metadata.name)
+            return await create(node)
+
+        world.cluster.replace_status = refuse_what_is_gone  # type: ignore[method-assign]
+        world.cluster.create_node = note  # type: ignore[method-assign]
+        world.start_worker()
+        world.start_scheduler()
+        world.apply_run(ONE)
+        await world.until(lambda: any(node.phase == "Running" for node in world.nodes().values()))
+        with world.cluster.unseen():
+            world.cluster.delete_run("default", "run")
+        await asyncio.sleep(30)
+        assert len(created) == 1
+        assert world.scheduler.failed_turns_total == 0
+
+    in_world(test, "act: {timeout: 10s}", "tools: {act: [{result: 1, delay: 5s}]}")
+
+
+def test_a_node_that_was_deleted_from_a_live_run_is_made_again() -> None:
+    async def test(world: World) -> None:
+        world.start_worker()
+        world.start_scheduler()
+        world.apply_run(ONE)
+        await world.until(lambda: any(node.phase == "Running" for node in world.nodes().values()))
+        (node,) = world.cluster.nodes_of("default", world.cluster.get_run("default", "run").metadata.uid)
+        with world.cluster.unseen():
+            await world.cluster.delete(node)
+        ended = await world.ended()
+        assert ended.counts == {"Succeeded": 1}
+        (again,) = world.nodes().values()
+        assert again.phase == "Succeeded"
+
+    in_world(test, "act: {timeout: 10s}", "tools: {act: [{result: 1, delay: 5s}]}")

@@ -55,7 +55,7 @@ class Case:
     @property
     def asked(self) -> int:
         counter = self.folder / "asked"
-        return int(counter.read_text()) if counter.exists() else 0
+        return counter.stat().st_size if counter.exists() else 0
 
     async def recover(
         self, *, seconds: float = 10.0, lookup: bool = True, spec: JsonObject | None = None, **found: Any

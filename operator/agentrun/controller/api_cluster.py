@@ -176,14 +176,11 @@ class ApiCluster:
 
     async def _read_all(self, model: type[Kind], kind: str) -> AsyncIterator[Kind]:
         for namespace in self._namespaces:
-            try:
-                async for raw in self._client.list_pages(collection_path(kind, namespace)):
-                    try:
-                        yield read_object(model, _with_kind(raw, kind))
-                    except ValidationError as error:
-                        _log.warning("object_unreadable", kind=kind, name=_name(raw), cause=str(error))
-            except GoneError as error:
-                raise ClusterUnavailableError(f"the API server knows no {kind}; install the CRDs ({error})") from error
+            async for raw in self._client.list_pages(collection_path(kind, namespace)):
+                try:
+                    yield read_object(model, _with_kind(raw, kind))
+                except ValidationError as error:
+                    _log.warning("object_unreadable", kind=kind, name=_name(raw), cause=str(error))
 
     async def _get_run(self, namespace: str, name: str) -> JsonObject | None:
         try:

@@ -28,8 +28,12 @@ def api_error(status: int, answer: JsonObject, what: str) -> Exception:
     message = str(answer.get("message") or f"HTTP {status}")
     said = f"{what}: {message}"
     match status:
-        case 404:
+        case 404 if reason == "NotFound":
             return GoneError(said)
+        case 404:
+            # No object is named: the kind is not served. A server that was just started answers so for every custom
+            # resource, and nothing of it is gone.
+            return ClusterUnavailableError(f"{said} (not served, or not yet; are the CRDs installed?)")
         case 409 if reason == "AlreadyExists":
             return NameTakenError(said)
         case 409:

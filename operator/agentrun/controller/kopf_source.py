@@ -1,7 +1,9 @@
 """kopf as the source of events about runs, tools and approvals; it handles nothing and writes nothing.
 
 Every handler turns an event into one observation and returns. kopf's own bookkeeping (annotations, finalizers, events)
-is switched off: state moves in the engine alone.
+is switched off: state moves in the engine alone. kopf has a thread and a loop of its own: it ends at an answer that it
+cannot read, and when it ends it cancels whatever it finds in its loop. Then it is begun anew, and tells of everything
+again.
 """
 
 from __future__ import annotations
@@ -9,11 +11,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import kopf
 import structlog
+
+# What kopf watches is shown by no public name; the argument that takes it is public.
+from kopf._cogs.structs.references import Insights
 from pydantic import ValidationError
 
 from agentrun.contract.object_meta import API_VERSION
@@ -23,48 +31,140 @@ from agentrun.engine.cluster_port import ChangeKind, ClusterChange
 
 _log = structlog.get_logger("agentrun.controller")
 _KINDS = ("AgentTool", "AgentRun", "AgentApproval")
-Tell = Callable[[ClusterChange], None]
-Unreadable = Callable[[str, Mapping[str, Any], ValidationError], Awaitable[None]]
-"""Is told of an object that the models refuse: (kind, object, why)."""
+_PAUSE = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who is told of what is observed, all in the loop that runs the source."""
+
+    tell: Callable[[ClusterChange], None]
+    """An object was seen, or is gone."""
+    unreadable: Callable[[str, Mapping[str, Any], ValidationError], Awaitable[None]]
+    """The models refuse an object: (kind, object, why)."""
+    heard: Callable[[str], None] = lambda resource: None
+    """An event came; told the plural of its kind."""
 
 
 class KopfSource:
-    """Runs one kopf operator in the present loop until it is stopped."""
+    """Runs kopf until it is stopped, and again whenever it ends."""
 
     def __init__(
         self,
         access: ApiAccess,
         namespaces: Sequence[str],
-        tell: Tell,
-        unreadable: Unreadable,
-        heard: Callable[[str], None] = lambda resource: None,
+        listeners: Listeners,
+        served: Callable[[], Awaitable[None]],
     ) -> None:
-        """``heard`` is told the plural of the kind with each event."""
-        self._heard = heard
+        """``served`` returns once the API server serves our kinds: kopf looks for them once, when it begins."""
         self._access = access
         self._namespaces = namespaces
-        self._tell = tell
-        self._unreadable = unreadable
-        self._stop = asyncio.Event()
-        self.ready = asyncio.Event()
-        """Set once kopf has started; its watches follow."""
-
-    def stop(self) -> None:
-        """Have :meth:`run` end."""
-        self._stop.set()
+        self._listeners = listeners
+        self._served = served
+        self._tasks: set[asyncio.Future[None]] = set()
 
     async def run(self) -> None:
-        """Observe until :meth:`stop`. Raises what kopf cannot go on from."""
+        """Observe until cancelled."""
         _quieten()
-        await kopf.operator(
-            registry=self._build_registry(),
-            settings=build_settings(),
-            standalone=True,
-            clusterwide=not self._namespaces,
-            namespaces=list(self._namespaces),
-            ready_flag=self.ready,
-            stop_flag=self._stop,
-        )
+        while True:
+            await self._served()
+            session = _Session(self._access, self._namespaces, self._hand_over(asyncio.get_running_loop()))
+            try:
+                cause = await session.run()
+            finally:
+                session.stop()
+            _log.warning("watches_begin_anew", cause=cause)
+            await asyncio.sleep(_PAUSE.total_seconds())
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> _Observe:
+        def observe(kind: str, event_type: str | None, raw: Mapping[str, Any]) -> None:
+            # What comes after the process has closed its loop is nobody's business any more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._observe, kind, event_type, raw)
+
+        return observe
+
+    def _observe(self, kind: str, event_type: str | None, raw: Mapping[str, Any]) -> None:
+        self._listeners.heard(PLURALS[kind])
+        try:
+            found = read_object(MODELS[kind], dict(raw))  # type: ignore[type-var]
+        except ValidationError as error:
+            refusal = asyncio.ensure_future(self._listeners.unreadable(kind, raw, error))
+            self._tasks.add(refusal)
+            refusal.add_done_callback(self._tasks.discard)
+            return
+        gone = event_type == "DELETED"
+        self._listeners.tell(ClusterChange(ChangeKind.GONE if gone else ChangeKind.SEEN, found))
+
+
+_Observe = Callable[[str, str | None, Mapping[str, Any]], None]
+
+
+class _Session:
+    """One life of kopf, in a thread of its own."""
+
+    def __init__(self, access: ApiAccess, namespaces: Sequence[str], observe: _Observe) -> None:
+        self._access = access
+        self._namespaces = namespaces
+        self._observe = observe
+        # Not one of the threads': kopf would leave a thread behind that waits for it, and the loop waits for that.
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> str:
+        """Live; return why it ended."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[str] = loop.create_future()
+
+        def settle(cause: str) -> None:
+            if not ended.done():
+                ended.set_result(cause)
+
+        def live() -> None:
+            try:
+                with asyncio.Runner() as runner:
+                    self._loop = runner.get_loop()
+                    cause = runner.run(self._live())
+            except Exception as error:  # noqa: BLE001 - the thread's edge: told to whoever begins it anew
+                cause = f"{type(error).__name__}: {error}"
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, cause)
+
+        # A daemon: nothing of it is worth waiting for when the process ends.
+        threading.Thread(target=live, name="kopf", daemon=True).start()
+        return await ended
+
+    def stop(self) -> None:
+        """Have it end, from another thread than its own."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _live(self) -> str:
+        insights = Insights()
+        # Begun before kopf, which takes tasks that begin later for its own.
+        complete = asyncio.ensure_future(self._find_unwatched(insights))
+        try:
+            await kopf.operator(
+                registry=self._build_registry(),
+                settings=build_settings(),
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=list(self._namespaces),
+                insights=insights,
+                stop_flag=self._stop,
+            )
+        finally:
+            complete.cancel()
+        return complete.result() if complete.done() and not complete.cancelled() else "kopf ended"
+
+    async def _find_unwatched(self, insights: Insights) -> str:
+        """Stop kopf if it has not found all kinds: it would never look for them again."""
+        await insights.ready_resources.wait()
+        found = {resource.plural for resource in insights.watched_resources}
+        missing = sorted(PLURALS[kind] for kind in _KINDS if PLURALS[kind] not in found)
+        if missing:
+            self._stop.set()
+        return f"kopf did not find {', '.join(missing)}" if missing else "kopf ended"
 
     def _build_registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -80,19 +180,9 @@ class KopfSource:
 
     def _handler(self, kind: str) -> Any:
         async def seen(event: Mapping[str, Any], **_: Any) -> None:
-            await self._observe(kind, event["type"], event["object"])
+            self._observe(kind, event["type"], event["object"])
 
         return seen
-
-    async def _observe(self, kind: str, event_type: str | None, raw: Mapping[str, Any]) -> None:
-        self._heard(PLURALS[kind])
-        try:
-            found = read_object(MODELS[kind], dict(raw))  # type: ignore[type-var]
-        except ValidationError as error:
-            await self._unreadable(kind, raw, error)
-            return
-        gone = event_type == "DELETED"
-        self._tell(ClusterChange(ChangeKind.GONE if gone else ChangeKind.SEEN, found))
 
 
 class _Backoffs:
@@ -125,3 +215,5 @@ def build_settings() -> kopf.OperatorSettings:
 def _quieten() -> None:
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    # It says that it cannot listen to signals in its thread; they are ours.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

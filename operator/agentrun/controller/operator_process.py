@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import signal
 import socket
@@ -16,7 +17,7 @@ from agentrun.controller.api_access import ApiAccess
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_cluster import ApiCluster
 from agentrun.controller.event_poster import EventPoster
-from agentrun.controller.kopf_source import KopfSource
+from agentrun.controller.kopf_source import KopfSource, Listeners
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
 from agentrun.controller.operator_settings import OperatorSettings
@@ -165,11 +166,16 @@ class OperatorProcess:
         )
         heard = signs.metrics.note_watch
         refuse = UnreadableObjects(client, clock).refuse
-        source = KopfSource(self._access, settings.namespaces, cluster.tell, refuse, heard)
+        source = KopfSource(
+            self._access,
+            settings.namespaces,
+            Listeners(cluster.tell, refuse, heard),
+            functools.partial(wait_for_kinds, client),
+        )
         engine = asyncio.create_task(scheduler.run(), name="scheduler")
         watches = [asyncio.create_task(NodeDeletions(client, space, cluster.tell, heard).run()) for space in namespaces]
         lead = asyncio.create_task(leadership.hold(), name="lead")
-        observing = asyncio.create_task(self._observe(source), name="kopf")
+        observing = asyncio.create_task(source.run(), name="kopf")
         posting = asyncio.create_task(events.run(), name="events")
         signs.follow(scheduler.survey, engine, *watches, lead, observing, posting)
         _log.info(
@@ -186,12 +192,8 @@ class OperatorProcess:
             # The engine ends its turns first, under the lead. Who lost the lead has no time for that.
             scheduler.stop()
             await asyncio.wait((engine,), timeout=_STOP_WITHIN)
-        await _cancel(engine, *watches, lead, posting, asked)
+        await _cancel(engine, *watches, lead, posting, observing, asked)
         await leadership.release()
-        source.stop()
-        # When kopf ends it cancels whatever it finds in the loop: it comes last.
-        await asyncio.wait((observing,), timeout=_STOP_WITHIN)
-        await _cancel(observing)
         for task in done - {asked}:
             task.result()
             raise RuntimeError(f"{task.get_name()} ended although nobody asked it to")
@@ -205,18 +207,6 @@ class OperatorProcess:
         await leadership.acquire()
         if webhook is not None:
             webhook.lead()
-
-    async def _observe(self, source: KopfSource) -> None:
-        running = asyncio.ensure_future(source.run())
-        try:
-            ready = asyncio.ensure_future(source.ready.wait())
-            await asyncio.wait((running, ready), return_when=asyncio.FIRST_COMPLETED)
-            ready.cancel()
-            # kopf takes the signals for itself, and would end before the engine.
-            self.listen_to_signals()
-            await running
-        finally:
-            running.cancel()
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 import structlog
 
 from agentrun.engine.clock import Entropy
-from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, QuotaExceededError
+from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError
 from agentrun.engine.observer import LedgerUnavailable, Observer, TurnEnded, TurnEnding, Unobserved
 from agentrun.engine.run_inputs import RunInput
 from agentrun.engine.run_key import RunKey
@@ -22,7 +22,7 @@ from agentrun.ledger.port import LedgerUnavailableError
 
 _FIRST_PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=10)
-_PASSING = (LedgerUnavailableError, ClusterUnavailableError, ConflictError, QuotaExceededError)
+_PASSING = (LedgerUnavailableError, ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError)
 """What goes away by itself: the turn is taken again."""
 
 _log = structlog.get_logger("agentrun.engine")

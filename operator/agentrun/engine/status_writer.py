@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
-from agentrun.engine.cluster_port import ConflictError, GoneError
+from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError
 from agentrun.engine.observer import RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
@@ -146,30 +146,37 @@ class StatusWriter:
         status = ahead or node.status
         try:
             stored = await self._services.cluster.replace_status(node.stored.model_copy(update={"status": status}))
-        except ConflictError:
-            fresh = await self._refetch(run, node)
+        except (ConflictError, GoneError):
+            # Another has written it, or deleted it: a server that deletes at this moment answers with either.
+            fresh = await self._find_anew(run, node.stored)
+            if fresh is None:
+                return
             await self._services.refuse_if_overtaken()
             stored = await self._services.cluster.replace_status(fresh.model_copy(update={"status": status}))
-        except GoneError:
-            if not run.deleted:
-                await self._create_again(run, node, status)
-            return
         node.stored = _keep_status(stored, status)
 
-    async def _refetch(self, run: RunMemory, node: NodeMemory) -> AgentNode:
-        for found in await self._services.cluster.list_nodes(run.namespace, run.uid):
-            if found.metadata.name == node.name:
+    async def _find_anew(self, run: RunMemory, known: AgentNode) -> AgentNode | None:
+        """Return the node's object as it is now, made again if its run is there; None: the run is gone."""
+        cluster = self._services.cluster
+        for found in await cluster.list_nodes(run.namespace, run.uid):
+            if found.metadata.name == known.metadata.name:
                 return found
-        raise GoneError(node.name)
-
-    async def _create_again(self, run: RunMemory, node: NodeMemory, status: AgentNodeStatus) -> None:
-        # Somebody deleted the object of a live run: it is made again; orders that are out know it by its old uid.
-        if node.stored is None:
-            return
-        created = await self._services.cluster.create_node(node.stored.model_copy(update={"status": None}))
-        run.paths_by_uid[created.metadata.uid] = node.path
-        stored = await self._services.cluster.replace_status(created.model_copy(update={"status": status}))
-        node.stored = _keep_status(stored, status)
+        sight = await cluster.find_run(run.namespace, run.name)
+        if sight is None or sight.uid != run.uid:
+            # Its nodes went with it. The watch tells of the run's end, and the turn after that winds it up.
+            run.deleted = True
+            return None
+        await self._services.refuse_if_overtaken()
+        try:
+            created = await cluster.create_node(known.model_copy(update={"status": None}))
+        except AlreadyExistsError as error:
+            # Seen too late to be in the list: the name carries the run's uid, so it is no other's.
+            if not isinstance(error.existing, AgentNode):
+                raise
+            created = error.existing
+        # Orders that are out know it by its old uid.
+        run.paths_by_uid[created.metadata.uid] = known.spec.path
+        return created
 
 
 def _keep_status(stored: object, status: AgentNodeStatus) -> AgentNode:

@@ -10,8 +10,10 @@ from typing import Any
 def answer_next(answers: list[Any], counter: str) -> Any:
     """Give the next of the answers, the last one again and again."""
     path = Path(counter)
-    asked = int(path.read_text()) if path.exists() else 0
-    path.write_text(str(asked + 1))
+    asked = path.stat().st_size if path.exists() else 0
+    # A byte for each time: whoever looks meanwhile never finds it half written.
+    with path.open("a") as file:
+        file.write("x")
     return answers[min(asked, len(answers) - 1)]
 
 
