@@ -56,9 +56,11 @@ async def test_only_an_answer_that_names_an_object_says_that_it_is_gone() -> Non
 
     app = web.Application()
     app.router.add_get("/{path}", answer)
-    async with TestServer(app) as server:
-        async with ApiClient(ApiAccess(client.Configuration(host=str(server.make_url(""))))) as api:
-            with pytest.raises(GoneError):
-                await api.request("GET", "/gone")
-            with pytest.raises(ClusterUnavailableError, match="not served, or not yet"):
-                await api.request("GET", "/starting")
+    async with (
+        TestServer(app) as server,
+        ApiClient(ApiAccess(client.Configuration(host=str(server.make_url(""))))) as api,
+    ):
+        with pytest.raises(GoneError):
+            await api.request("GET", "/gone")
+        with pytest.raises(ClusterUnavailableError, match="not served, or not yet"):
+            await api.request("GET", "/starting")
