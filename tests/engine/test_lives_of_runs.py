@@ -1,6 +1,8 @@
 """Runs that come back, follow each other, or lose their scheduler at any step."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from agentrun.contract.approval import Decision, Verdict
 from agentrun.contract.defaults import SLOT_LEASE
 from agentrun.contract.node import AgentNode, Transition
-from agentrun.contract.run import AgentRunSpec
+from agentrun.contract.run import AgentRun, AgentRunSpec
 from agentrun.engine.cluster_port import ClusterObject
 from support.manifest_texts import build_tools
 from support.world import Mortality, World, in_world
@@ -496,3 +498,42 @@ def test_a_timeline_that_was_stored_is_only_added_to() -> None:
         assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(stored))
 
     in_world(test, ACT, "tools: {act: [{result: 1, delay: 3s}]}")
+
+
+class _Sleeper(Mortality):
+    """A scheduler that stands still before one of its steps outside, counted from when that was set."""
+
+    sleeps_in: int | None = None
+    awake = True
+
+    async def step(self, work: Callable[[], Awaitable[Any]], failure: Exception) -> Any:
+        if self.sleeps_in is not None:
+            self.awake = self.awake and self.sleeps_in > 0
+            self.sleeps_in -= 1
+        while not self.awake:
+            await asyncio.sleep(0.1)
+        return await super().step(work, failure)
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_leader_that_wakes_up_in_an_admission_does_not_revive_what_its_successor_has_ended(steps: int) -> None:
+    async def test(world: World) -> None:
+        sleeper = _Sleeper()
+        world.start_scheduler(sleeper)
+        await asyncio.sleep(1)
+        world.apply_run(ONE)
+        sleeper.sleeps_in = steps
+        await world.until(lambda: not sleeper.awake, 60)
+        world.cluster.patch_run_spec("default", "run", lambda spec: spec.model_copy(update={"cancel": True}))
+        world.start_scheduler()
+        await world.ended()
+        sleeper.sleeps_in, sleeper.awake = None, True
+        changes = world.cluster.watch()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                async for change in changes:
+                    if isinstance(change.object, AgentRun):
+                        assert change.object.status is not None
+                        assert change.object.status.phase == "Cancelled"
+
+    in_world(test, ACT, "tools: {act: [{result: 1}]}")

@@ -13,7 +13,7 @@ from simulation.plans import draw_history
 
 HISTORIES = 200
 PARTS = 8
-ONCE_BROKEN = (34, 71, 148, 191)
+ONCE_BROKEN = (34, 71, 148, 191, 317)
 """A leader that stood still wrote its old states over its successor's when it woke up."""
 
 

@@ -88,9 +88,16 @@ class RunTurn:
 
     async def _take_in(self, run: RunMemory) -> None:
         """Take what has happened in, decide, and store what the nodes have come to."""
+        foreign = not run.loaded
         for happened in run.inputs:
             if isinstance(happened, RunSeen | RunGone):
                 self._see_run(run, happened)
+            if isinstance(happened, RunSeen):
+                foreign = foreign or happened.run.status != run.stored_status
+        if foreign:
+            # A status that was not written here may be a successor's: with its version the guard of writes lets pass
+            # whatever a leader that stood still meanwhile would write over it.
+            await self._services.refuse_if_overtaken()
         if not run.loaded:
             await self._begin(run)
             if run.admitted and not run.closed:
