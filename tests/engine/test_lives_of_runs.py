@@ -515,8 +515,11 @@ class _Sleeper(Mortality):
         return await super().step(work, failure)
 
 
+@pytest.mark.parametrize("emptied", [False, True], ids=["ledger kept", "ledger emptied"])
 @pytest.mark.parametrize("steps", range(8))
-def test_a_leader_that_wakes_up_in_an_admission_does_not_revive_what_its_successor_has_ended(steps: int) -> None:
+def test_a_leader_that_wakes_up_in_an_admission_does_not_revive_what_its_successor_has_ended(
+    steps: int, emptied: bool
+) -> None:
     async def test(world: World) -> None:
         sleeper = _Sleeper()
         world.start_scheduler(sleeper)
@@ -527,6 +530,8 @@ def test_a_leader_that_wakes_up_in_an_admission_does_not_revive_what_its_success
         world.cluster.patch_run_spec("default", "run", lambda spec: spec.model_copy(update={"cancel": True}))
         world.start_scheduler()
         await world.ended()
+        if emptied:
+            world.ledger.lose_everything()
         sleeper.sleeps_in, sleeper.awake = None, True
         changes = world.cluster.watch()
         with suppress(TimeoutError):

@@ -19,7 +19,7 @@ from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.engine.timers import Timers
 from agentrun.engine.tool_catalogue import ToolCatalogue
-from agentrun.ledger.port import LedgerSight, SchedulerLedger
+from agentrun.ledger.port import LedgerSight, LedgerUnavailableError, SchedulerLedger
 
 
 class EpochLostError(Exception):
@@ -86,9 +86,13 @@ class EngineServices:
         """Raise :class:`EpochLostError` when another scheduler has taken the lead since.
 
         Asked wherever an object was changed by somebody else: a leader that stood still and wakes up would take what
-        its successor has written for a mere conflict, and write its own old state over it.
+        its successor has written for a mere conflict, and write its own old state over it. Raises
+        :class:`LedgerUnavailableError` where that cannot be known: a ledger that lost its data has lost who leads.
         """
-        self.compare_epoch(await self.ledger.look())
+        sight = await self.ledger.look()
+        if sight.epoch < self.epoch:
+            raise LedgerUnavailableError("it has lost its data, and with them who leads")
+        self.compare_epoch(sight)
 
     def compare_epoch(self, sight: LedgerSight) -> None:
         """Raise :class:`EpochLostError` when the ledger shows an epoch that was taken after ours."""
