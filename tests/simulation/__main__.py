@@ -13,14 +13,18 @@ from pathlib import Path
 
 from simulation.one_history import Findings, live_history, live_seed, silence
 from simulation.plans import draw_history
+from simulation.sabotages import SABOTAGES, Sabotage, look_for
 
 _EXAMPLES = """examples:
   make simulate                      2,000 histories from seed 1
   make simulate SEEDS=20000          as many
   make simulate SEED=4711            one of them, with its whole trace
   make simulate SEEDS=5000 ARGS="--first 100000 --json found.json"
+  make simulate ARGS="--sabotage list"                     guards that can be taken away, and which invariant must notice
+  make simulate ARGS="--sabotage commit-without-token"     look for the first seed that notices; --sabotage all: each alone
 
-exit codes: 0 every promise held, 1 one was broken (the seed is printed), 2 the arguments cannot be used
+exit codes: 0 every promise held (with --sabotage: each was noticed), 1 one was broken (the seed is printed; with
+--sabotage: one went unnoticed), 2 the arguments cannot be used
 """
 
 
@@ -37,7 +41,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="live this one alone and print its trace")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one for each core")
     parser.add_argument("--json", type=Path, default=None, help="file that the findings are written to")
+    parser.add_argument("--sabotage", metavar="NAME", default=None, help="take a guard away; list, all, or a name")
     given = parser.parse_args(arguments)
+    if given.sabotage is not None and given.sabotage not in (*SABOTAGES, "list", "all"):
+        parser.error(f"--sabotage: there is no {given.sabotage}; --sabotage list names them")
+    if given.sabotage == "all" and given.seed is not None:
+        parser.error("--seed tells one history: name one sabotage")
     if given.seeds < 1 or given.jobs < 1 or given.first < 0:
         parser.error("--seeds and --jobs must be at least 1, --first at least 0")
     return given
@@ -47,6 +56,12 @@ def main() -> int:
     """Return the exit code."""
     given = parse_arguments()
     silence()
+    if given.sabotage == "list":
+        print("\n".join(f"{one.name:28} {one.promise}\n    {one.says}" for one in SABOTAGES.values()))
+        return 0
+    if given.sabotage is not None:
+        chosen = SABOTAGES.values() if given.sabotage == "all" else [SABOTAGES[given.sabotage]]
+        return _search(list(chosen), given)
     if given.seed is not None:
         return _replay(given.seed)
     began = time.monotonic()
@@ -91,6 +106,24 @@ def main() -> int:
             )
         )
     return 1 if broken else 0
+
+
+def _search(chosen: list[Sabotage], given: argparse.Namespace) -> int:
+    """Take guards away, each alone, and print which seed noticed after how long."""
+    if given.seed is not None:
+        (sabotage,) = chosen
+        with sabotage.committed():
+            _replay(given.seed)
+        return 0
+    print(f"{'sabotage':28} {'noticed by':48} {'seed':>5} {'seconds':>8}")
+    missed = 0
+    for sabotage in chosen:
+        catch = look_for(sabotage, most=given.seeds)
+        missed += catch.findings is None
+        seed = catch.findings.seed if catch.findings else "none"
+        others = "".join(f"; {count} broke {promise} first" for promise, count in catch.others.items())
+        print(f"{sabotage.name:28} {sabotage.promise:48} {seed:>5} {catch.seconds:8.1f}{others}", flush=True)
+    return 1 if missed else 0
 
 
 def _replay(seed: int) -> int:

@@ -1,7 +1,7 @@
 """What must hold in every history, each promise a function that is named for it.
 
-``simulation.one_history`` asks: the first group at every effect outside, the second at every change of an object, the
-last one after the end. What is judged was seen from outside: effects as the simulated provider booked them, objects as
+``simulation.one_history`` asks: the first group at every effect outside, the second at every step of the ledger
+(``simulation.watched_ledger``), the third at every change of an object, the last one after the end. What is judged was seen from outside: effects as the simulated provider booked them, objects as
 the cluster stored them, the ledger as it stands. Nothing here asks the engine.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentrun.contract.node import TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus, NodePhase
-from agentrun.contract.orders import Amount
+from agentrun.contract.orders import Amount, Order, OrderKind
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun
 from agentrun.contract.tool import SideEffect
 from agentrun.decisions.node_states import TRANSITIONS
@@ -59,7 +59,10 @@ def no_once_effect_happens_twice(effect: BookedEffect, before: Iterable[BookedEf
 
 
 def every_effect_is_of_a_claimed_attempt(effect: BookedEffect, claimed: bool) -> None:
-    """Nothing happens outside but under a claim that the ledger gave; what a lost ledger has forgotten is excepted."""
+    """Nothing happens outside but under a claim that the ledger gave for it; a recovery's claim is none.
+
+    What a lost ledger has forgotten is excepted.
+    """
     if not claimed:
         raise BrokenPromiseError("every_effect_is_of_a_claimed_attempt", f"{effect.tool} by {effect.request}")
 
@@ -72,6 +75,59 @@ def a_session_has_effects_of_one_run_at_a_time(effect: BookedEffect, in_flight: 
             "a_session_has_effects_of_one_run_at_a_time",
             f"session {effect.session}: run {effect.run_uid} beside {sorted(others)}",
         )
+
+
+# --- at every step of the ledger
+
+
+def only_the_standing_claim_commits(request: str, stood: bool, record_is_its: bool) -> None:
+    """What an attempt ends with counts only while its claim stands, on the node and on the record."""
+    if not stood or not record_is_its:
+        whose = "its claim did not stand any more" if not stood else "the record was another claim's"
+        raise BrokenPromiseError("only_the_standing_claim_commits", f"{request}: {whose}")
+
+
+def only_the_standing_claim_is_kept_alive(request: str, stood: bool) -> None:
+    """A heartbeat extends nothing but the claim it was sent for."""
+    if not stood:
+        raise BrokenPromiseError(
+            "only_the_standing_claim_is_kept_alive", f"{request}: its claim did not stand any more"
+        )
+
+
+def orders_of_a_node_only_count_up(request: str, before: int, after: int) -> None:
+    """An order that was overtaken never comes back."""
+    if after < before:
+        raise BrokenPromiseError("orders_of_a_node_only_count_up", f"{request}: order {after} after {before}")
+
+
+def orders_go_out_under_the_newest_epoch(request: str, epoch: int, newest: int) -> None:
+    """Whoever has lost the lead sends nothing any more."""
+    if epoch < newest:
+        raise BrokenPromiseError("orders_go_out_under_the_newest_epoch", f"{request}: epoch {epoch}, not {newest}")
+
+
+def a_once_order_is_on_record_before_it_goes_out(order: Order, stored: AgentNodeStatus | None) -> None:
+    """The cluster tells of a call that may happen only once before anybody can make it."""
+    if order.side_effect is not SideEffect.ONCE or order.kind is not OrderKind.EXECUTE:
+        return
+    if stored is None or stored.seq < order.seq:
+        seq = stored.seq if stored else 0
+        raise BrokenPromiseError(
+            "a_once_order_is_on_record_before_it_goes_out", f"{order.request_id}: order {order.seq}, on record is {seq}"
+        )
+
+
+def epochs_only_rise(before: int, taken: int) -> None:
+    """Every leader leads under an epoch of its own, above all earlier ones."""
+    if taken <= before:
+        raise BrokenPromiseError("epochs_only_rise", f"epoch {taken} after {before}")
+
+
+def nothing_is_billed_twice(node: str, settled: int, claims: int, price: int) -> None:
+    """A node has cost at most what each of its claims may cost, once."""
+    if settled > claims * price:
+        raise BrokenPromiseError("nothing_is_billed_twice", f"{node}: {settled} micros for {claims} calls of {price}")
 
 
 # --- at every change

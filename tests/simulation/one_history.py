@@ -17,6 +17,7 @@ from agentrun.contract.approval import AgentApproval, Decision, Verdict
 from agentrun.contract.defaults import SLOT_LEASE
 from agentrun.contract.failures import Effect
 from agentrun.contract.node import AgentNode
+from agentrun.contract.orders import OrderKind
 from agentrun.contract.run import AgentRun, AgentRunSpec, RunPhase
 from agentrun.contract.tool import ToolType
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ConflictError, GoneError
@@ -33,6 +34,7 @@ from simulation.invariants import BookedEffect
 from simulation.lines import CLUSTER_FAILURE, LEDGER_FAILURE, Line, Surroundings
 from simulation.outside import Outside
 from simulation.plans import CONCURRENCY, TOOLS, History, Mishap, MishapKind, PlannedRun, draw_history
+from simulation.watched_ledger import WatchedLedger
 from support.lease_book import LeaseBook
 from support.world import World, mortal
 
@@ -72,6 +74,9 @@ class SimulatedWorld(World):
         self.emptied = False
         self.broken: invariants.BrokenPromiseError | None = None
         super().__init__(loop, TOOLS, "", history.seed % 100_000, slots=4)
+        self.ledger = WatchedLedger(
+            self.clock.now_ms, self._check, self._find_node, random.Random(f"{history.seed} echoes")
+        )
         self.around = Surroundings(random.Random(history.seed ^ 0x5EED))
         self.outside = Outside(history.seed, self._book, self.say)
         self.sessions = self.leases = LeaseBook()
@@ -175,6 +180,10 @@ class SimulatedWorld(World):
         owner = next((node for node in space.nodes.values() if node.request == call.request_id), None)
         return owner, space.runs.get(owner.run_uid) if owner is not None else None
 
+    def _find_node(self, run_uid: str, node_uid: str) -> AgentNode | None:
+        nodes = self.cluster.nodes_of("default", run_uid)
+        return next((node for node in nodes if node.metadata.uid == node_uid), None)
+
     def _book(self, call: ToolCall) -> BookedEffect:
         owner, run = self._find_owner(call)
         effect = BookedEffect(
@@ -190,7 +199,7 @@ class SimulatedWorld(World):
         self._findings.effects += 1
         earlier = self.outside.effects[effect.key]
         self._check(invariants.no_once_effect_happens_twice, effect, earlier)
-        claimed = self.emptied or (owner is not None and owner.state == "claimed")
+        claimed = self.emptied or (owner is not None and owner.state == "claimed" and owner.kind is OrderKind.EXECUTE)
         self._check(invariants.every_effect_is_of_a_claimed_attempt, effect, claimed)
         if effect.session:
             in_flight = self._in_flight.get(effect.session, {})
@@ -319,6 +328,9 @@ async def _suffer(world: SimulatedWorld, mishap: Mishap) -> None:
         case MishapKind.LEDGER_EMPTIED:
             world.emptied = True
             world.ledger.lose_everything()
+        case MishapKind.LEDGER_RESTARTED:
+            # It says so by a closed gate: what stands in it is put beside what the resources prove.
+            await world.ledger.close_gate()
         case MishapKind.LEDGER_AWAY:
             await _for_a_while(mishap, around, "ledger_away")
         case MishapKind.CLUSTER_AWAY:

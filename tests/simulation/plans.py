@@ -6,7 +6,7 @@ Pure: the same seed gives the same plan. Histories are short and dense, so that 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 TOOLS = """
@@ -58,9 +58,13 @@ class MishapKind(StrEnum):
     LEDGER_AWAY = "the ledger is away"
     CLUSTER_AWAY = "the API server is away"
     LEDGER_EMPTIED = "the ledger loses everything"
+    LEDGER_RESTARTED = "the ledger's server is another one, which has kept everything"
     BAD_WEATHER = "steps fail, or their answers are lost"
     SLOW_ANSWERS = "answers come late"
     EVENTS_AGAIN = "every watch event is told again"
+
+
+_DRAWN = tuple(kind for kind in MishapKind if kind is not MishapKind.LEDGER_RESTARTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +107,19 @@ def draw_history(seed: int) -> History:
     chance = random.Random(seed)
     runs = tuple(_draw_run(chance, number) for number in range(chance.choice((1, 1, 1, 2))))
     mishaps = sorted((_draw_mishap(chance) for _ in range(chance.choice((0, 1, 1, 2, 3)))), key=lambda one: one.at)
-    return History(seed, runs, tuple(mishaps))
+    # Drawn apart: whatever else a seed means stays as it was.
+    kept = random.Random(f"{seed} kept").random() < 0.5
+    return History(seed, runs, tuple(_keep_everything(one) if kept else one for one in mishaps))
+
+
+def _keep_everything(mishap: Mishap) -> Mishap:
+    if mishap.kind is not MishapKind.LEDGER_EMPTIED:
+        return mishap
+    return replace(mishap, kind=MishapKind.LEDGER_RESTARTED)
 
 
 def _draw_mishap(chance: random.Random) -> Mishap:
-    kind = chance.choice(tuple(MishapKind))
+    kind = chance.choice(_DRAWN)
     at = chance.choice((0.05, 0.3, 1.0, 2.5, 6.0, 11.0))
     lasts = chance.choice((0.2, 2.0, 8.0, 40.0))
     step = chance.randint(1, 60) if kind is MishapKind.SCHEDULER_DIES and chance.random() < 0.8 else 0
