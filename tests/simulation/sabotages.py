@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
@@ -189,7 +189,8 @@ def _timed_out_to_retry() -> Iterator[None]:
     """
 
     def try_again(facts: NodeFacts) -> NodeDecision:
-        return Move(NodePhase.RETRY_WAIT, Reason.RETRY_SCHEDULED, "tried again", {"due_at": facts.run.now})
+        due_at = facts.run.now + timedelta(seconds=1)
+        return Move(NodePhase.RETRY_WAIT, Reason.RETRY_SCHEDULED, "tried again", {"due_at": due_at})
 
     def find_any_row(from_phase: NodePhase, to_phase: NodePhase, reason: str) -> TransitionRow:
         try:
