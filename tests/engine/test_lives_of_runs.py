@@ -125,6 +125,37 @@ def test_a_dead_node_that_is_driven_again_after_the_end_makes_a_new_run() -> Non
     in_world(test, "act: {retry: {limit: 0}}", "tools: {act: [{failure: {class: Permanent}}, {result: 1}]}")
 
 
+def test_a_dead_fan_out_that_is_driven_again_is_judged_by_its_instances_as_they_are_now() -> None:
+    spec = """
+    onNodeFailure: Suspend
+    nodes:
+    - name: each
+      type: FanOut
+      fanOut:
+        items: [1, 2]
+        join: {rule: Any}
+        nodes: [{name: a, tool: act, params: {n: "${item}"}}, {name: b, dependsOn: [a], tool: late, params: {n: "${item}"}}]
+    """
+
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(spec)
+        for times in (1, 2):
+            await world.until(lambda: bool(world.open_question("each")))
+            assert world.nodes()["each"].phase == "Dead"
+            assert world.nodes()["each"].message == "Any of 2: 2 dead and tolerated"
+            world.decide("each", Decision(verdict=Verdict.REDRIVE, decided_by="Ada"))
+            await world.until(lambda times=times: world.nodes()["each"].questions > times)
+        world.decide("each", Decision(verdict=Verdict.DISCARD, decided_by="Ada"))
+        assert (await world.ended()).phase == "Failed"
+        assert world.scheduler is not None
+        assert world.scheduler.failed_turns_total == 0
+
+    script = "tools: {act: [{result: 1}], late: [{failure: {class: Permanent}}]}"
+    in_world(test, "{act: {}, late: {retry: {limit: 0}}}", script)
+
+
 def test_what_was_said_while_the_scheduler_was_dead_does_not_revive_a_run_that_was_ending() -> None:
     async def test(world: World) -> None:
         world.start_scheduler()

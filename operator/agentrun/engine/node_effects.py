@@ -34,7 +34,7 @@ from agentrun.engine.dispatcher import Candidate
 from agentrun.engine.gather import find_deadline
 from agentrun.engine.observer import NodeMoved
 from agentrun.engine.order_builder import budget_amount, build_order, pool_of
-from agentrun.engine.propagate import propagate
+from agentrun.engine.propagate import propagate, recount_instances
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices, EpochLostError
 from agentrun.engine.status_writer import StatusWriter
@@ -348,6 +348,11 @@ class NodeEffects:
 
     async def _expand(self, run: RunMemory, node: NodeMemory, items: tuple[JsonValue, ...], then: Move) -> None:
         now = self._services.now()
+        if node.instances:
+            # Driven again: what its instances have come to counts, and none is made a second time.
+            recount_instances(run, node)
+            self.move(run, node, then, now)
+            return
         children = build_instances(run, node, items, now)
         await self.create_objects(run, children)
         # On record before any instance begins: who takes the run up after a crash looks for instances of this alone.

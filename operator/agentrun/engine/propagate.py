@@ -11,9 +11,10 @@ from agentrun.contract.failures import Reason
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNodeStatus, InboxKind, NodePhase
 from agentrun.contract.run import FailurePolicy
 from agentrun.contract.tool import Pauses
-from agentrun.decisions.join_rules import Choice, UpstreamEnd
+from agentrun.decisions.join_rules import Choice, JoinCounter, UpstreamEnd
 from agentrun.engine.gather import walk_downstream
 from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.tree_builder import released_at_first
 
 
 def propagate(run: RunMemory, node: NodeMemory, before: AgentNodeStatus, now: datetime) -> None:
@@ -60,6 +61,17 @@ def give_up_repair(run: RunMemory, node: NodeMemory) -> None:
     _tell_dependants(run, node, UpstreamEnd.DEAD)
 
 
+def recount_instances(run: RunMemory, parent: NodeMemory) -> None:
+    """Count the ends of a fan-out's instances anew, by what they are now."""
+    parent.children_counter = JoinCounter.of(len(parent.instances))
+    parent.released = released_at_first(parent)
+    for index, paths in parent.children_of_instance.items():
+        parent.open_in_instance[index] = sum(end_of(run, run.nodes[path]) is UpstreamEnd.PENDING for path in paths)
+        if not parent.open_in_instance[index]:
+            _note_instance_end(run, parent, index)
+    run.touch(parent.path)
+
+
 def _note_end(run: RunMemory, node: NodeMemory) -> None:
     end = end_of(run, node)
     if node.status.phase is NodePhase.DEAD and not node.status.tolerated:
@@ -96,7 +108,12 @@ def _choice(condition: NodeMemory, target: NodeMemory, end: UpstreamEnd) -> Choi
 
 def _tell_parent(run: RunMemory, node: NodeMemory, parent: NodeMemory, index: int) -> None:
     parent.open_in_instance[index] -= 1
-    if parent.open_in_instance[index] or parent.children_counter is None:
+    if not parent.open_in_instance[index]:
+        _note_instance_end(run, parent, index)
+
+
+def _note_instance_end(run: RunMemory, parent: NodeMemory, index: int) -> None:
+    if parent.children_counter is None:
         return
     parent.children_counter = parent.children_counter.after(_instance_end(run, parent, index))
     run.touch(parent.path)

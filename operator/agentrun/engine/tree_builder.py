@@ -69,13 +69,20 @@ def place_instances(run: RunMemory, parent: NodeMemory, count: int, nodes: Seque
     parent.instances = [plan.result_path(parent.path, index) for index in range(count)]
     parent.children_counter = JoinCounter.of(count)
     parent.open_in_instance = dict.fromkeys(range(count), len(plan.nodes))
-    parent.released = count if fan_out.max_parallel is None else min(count, fan_out.max_parallel)
+    parent.released = released_at_first(parent)
     parent.children_of_instance.clear()
     for node in nodes:
         if node.spec.index is not None:
             parent.children_of_instance[node.spec.index].append(node.path)
         run.add(node)
         run.touch(node.path)
+
+
+def released_at_first(parent: NodeMemory) -> int:
+    """Return how many of a fan-out's instances may begin before any has ended."""
+    fan_out = parent.spec.node.fan_out
+    count = len(parent.instances)
+    return count if fan_out is None or fan_out.max_parallel is None else min(count, fan_out.max_parallel)
 
 
 def node_from_object(run: RunMemory, found: AgentNode, now: datetime) -> NodeMemory:
