@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from agentrun.contract.approval import Decision, Verdict
 from agentrun.contract.failures import Effect, Reason
 from agentrun.contract.run import RunPhase
+from agentrun.contract.tool import AgentTool
+from agentrun.engine.cluster_port import ClusterChange
 from support.manifest_texts import build_run
 from support.world import World, in_world
 
@@ -141,5 +144,49 @@ def test_a_ledger_that_is_lost_while_fifty_runs_are_at_work_has_no_effect_twice(
         assert 1 <= len(quarantined) <= 16
         for number in set(range(50)) - set(quarantined):
             assert (await world.ended(f"r{number}")).phase is RunPhase.SUCCEEDED
+
+    in_world(test, TOOLS, SLOW)
+
+
+ASKED = "waits: {inbox: 1h}\nnodes: [{name: ask, type: Approval, approval: {message: go?}}, {name: a, tool: act, dependsOn: [ask]}]"
+
+
+async def lose_the_pins(world: World) -> None:
+    """Have a run that waits for a human, whose definitions the ledger has lost and no watch tells of."""
+    await begin(world, ASKED)
+    await world.until(lambda: bool(world.open_question("ask")))
+    await world.kill_scheduler()
+    world.ledger.lose_everything()
+    watch = world.cluster.watch
+
+    async def watch_no_tools() -> AsyncIterator[ClusterChange]:
+        async for change in watch():
+            if not isinstance(change.object, AgentTool):
+                yield change
+
+    world.cluster.watch = watch_no_tools  # type: ignore[method-assign]
+
+
+def test_a_run_whose_definitions_are_lost_reads_them_before_any_watch_tells_of_them() -> None:
+    async def test(world: World) -> None:
+        await lose_the_pins(world)
+        world.start_scheduler()
+        world.decide("ask", Decision(verdict=Verdict.APPROVE, decided_by="Ada"))
+        assert (await world.ended(within=600)).phase is RunPhase.SUCCEEDED
+
+    in_world(test, TOOLS, SLOW)
+
+
+def test_a_call_whose_tool_is_gone_with_its_definition_is_a_humans_matter() -> None:
+    async def test(world: World) -> None:
+        await lose_the_pins(world)
+        for tool in await world.cluster.list_tools():
+            await world.cluster.delete(tool)
+        world.start_scheduler()
+        world.decide("ask", Decision(verdict=Verdict.APPROVE, decided_by="Ada"))
+        await world.until(lambda: world.nodes()["a"].phase == "Quarantined", 600)
+        assert world.nodes()["a"].reason == Reason.TOOL_NOT_FOUND
+        assert world.scheduler is not None
+        assert world.scheduler.failed_turns_total == 0
 
     in_world(test, TOOLS, SLOW)

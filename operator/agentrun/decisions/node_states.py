@@ -63,7 +63,7 @@ TRANSITIONS: tuple[TransitionRow, ...] = (
     _row(P.READY, P.FAILED, "a Condition could not be evaluated; a fan-out has too many items; the budget is exhausted, the backlog full, the queue wait passed, the run's deadline reached: no attempt was used", R.CONDITION_ERROR, R.TOO_MANY_ITEMS, R.BUDGET_EXHAUSTED, R.BACKLOG_FULL, R.QUEUE_WAIT_EXCEEDED, R.DEADLINE_EXCEEDED),
     _row(P.READY, P.EXPANDED, "a FanOut's children exist", R.EXPANDED),
     _row(P.READY, P.WAITING_APPROVAL, "the tool's policy asks for a human (decided on the final params), or it is an Approval node", R.APPROVAL_REQUIRED),
-    _row(P.READY, P.QUARANTINED, "the params gate failed; the idempotency record was held by another for too long", R.PARAMS_INVALID, R.PARAMS_TOO_LARGE, R.REFERENCE_UNRESOLVED, R.HELD_BY_OTHER),
+    _row(P.READY, P.QUARANTINED, "the params gate failed; the tool has no definition any more; the idempotency record was held by another for too long", R.TOOL_NOT_FOUND, R.PARAMS_INVALID, R.PARAMS_TOO_LARGE, R.REFERENCE_UNRESOLVED, R.HELD_BY_OTHER),
     _row(P.QUEUED, P.RUNNING, "a worker claimed it at the gate", R.CLAIMED),
     _row(P.QUEUED, P.READY, "dispatch was refused; the order was lost or never claimed in time; the gate answered busy; the worker handed it back: after it was withdrawn", R.HANDED_BACK, R.ORDER_LOST, R.NEVER_CLAIMED),
     _row(P.QUEUED, P.SUCCEEDED, "the gate answered replay: an equal call's result counts", R.REPLAYED),

@@ -122,6 +122,7 @@ class RunBirth:
         now = self._services.now()
         run.spec_edited = run.status.spec_digest not in ("", spec_digest(run.run.spec))
         if not await restore_pins(self._services, run):
+            await self._know_tools(run)
             self._pin_tools(run)
             await put_pins(self._services, run)
         for pinned in list(run.tools.values()):
@@ -237,6 +238,14 @@ class RunBirth:
                 return RunPhase.PENDING, Reason.INVALID_REFERENCE, said
         self._pin_tools(run)
         return None
+
+    async def _know_tools(self, run: RunMemory) -> None:
+        """Read the definitions that no watch has told of yet: without its pins a run has nothing else to go by."""
+        known = self._services.tools
+        if all(known.find(run.namespace, name) is not None for name in tool_names(run.run.spec.nodes)):
+            return
+        for tool in await self._services.cluster.list_tools():
+            known.put(tool)
 
     def _pin_tools(self, run: RunMemory) -> None:
         todo = list(tool_names(run.run.spec.nodes))
