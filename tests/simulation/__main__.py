@@ -11,15 +11,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from simulation.one_history import Findings, live_history, live_seed, silence
+from simulation.decision_coverage import DecisionCoverage, prepare_process
+from simulation.one_history import live_history, live_seed, silence
 from simulation.plans import draw_history
 from simulation.sabotages import SABOTAGES, Sabotage, look_for
+from simulation.witness import Findings
 
 _EXAMPLES = """examples:
   make simulate                      2,000 histories from seed 1
   make simulate SEEDS=20000          as many
   make simulate SEED=4711            one of them, with its whole trace
   make simulate SEEDS=5000 ARGS="--first 100000 --json found.json"
+  make simulate SEEDS=1000 ARGS=--coverage   which branches of the decisions the histories took, half as fast
   make simulate ARGS="--sabotage list"                     guards that can be taken away, and which invariant must notice
   make simulate ARGS="--sabotage commit-without-token"     look for the first seed that notices; --sabotage all: each alone
 
@@ -40,6 +43,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, help="the first seed; default: 1")
     parser.add_argument("--seed", type=int, default=None, help="live this one alone and print its trace")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one for each core")
+    parser.add_argument("--coverage", action="store_true", help="tell which branches of the decisions were taken")
     parser.add_argument("--json", type=Path, default=None, help="file that the findings are written to")
     parser.add_argument("--sabotage", metavar="NAME", default=None, help="take a guard away; list, all, or a name")
     given = parser.parse_args(arguments)
@@ -68,24 +72,35 @@ def main() -> int:
     phases: Counter[str] = Counter()
     mishaps: Counter[str] = Counter()
     transitions: Counter[str] = Counter()
+    occurred: Counter[tuple[str, str]] = Counter()
     broken: list[Findings] = []
     done = effects = 0
-    with multiprocessing.get_context("spawn").Pool(given.jobs, silence) as pool:
+    coverage = DecisionCoverage() if given.coverage else None
+    folder = coverage.folder if coverage else ""
+    with multiprocessing.get_context("spawn").Pool(given.jobs, prepare_process, (folder,)) as pool:
         for found in pool.imap_unordered(live_seed, range(given.first, given.first + given.seeds), chunksize=8):
             done += 1
             effects += found.effects
             phases += found.phases
             mishaps += found.mishaps
             transitions += found.transitions
+            occurred += found.occurred
             if found.promise:
                 broken.append(found)
                 print(f"seed {found.seed} BROKEN {found.said[:400]}", flush=True)
             if done % 1000 == 0:
                 print(f"{done} histories, {done / (time.monotonic() - began):.1f} a second", flush=True)
+        pool.close()
+        pool.join()
     seconds = time.monotonic() - began
     print(f"\n{done} histories in {seconds:.0f} s ({done / seconds:.1f} a second), {effects} effects outside")
     for name, counts in (("runs", phases), ("mishaps", mishaps), ("transitions", transitions)):
         print(f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common()))
+    for group in sorted({name for name, _ in occurred}):
+        counts = Counter({what: count for (name, what), count in occurred.items() if name == group})
+        print(f"{group}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common()))
+    if coverage is not None:
+        print(coverage.report())
     print(
         f"broken promises: {len(broken)}"
         + "".join(f"\n  make simulate SEED={one.seed}  # {one.promise}" for one in broken)
@@ -100,6 +115,7 @@ def main() -> int:
                     "runs": phases,
                     "mishaps": mishaps,
                     "transitions": transitions,
+                    "occurred": {f"{name}: {what}": count for (name, what), count in sorted(occurred.items())},
                     "broken": [{"seed": one.seed, "promise": one.promise, "said": one.said} for one in broken],
                 },
                 indent=2,

@@ -1,51 +1,18 @@
-"""Drawing a history from its seed: which runs there are, how the outside answers, and what goes wrong when.
+"""Drawing a history from its seed: which runs there are, what people do to them, and what goes wrong when.
 
-Pure: the same seed gives the same plan. Histories are short and dense, so that many of them can be lived.
+Pure: the same seed gives the same plan. Every kind of mishap has a stream of chance of its own, so that a new kind
+leaves what a seed means otherwise as it was. Histories are short and dense, so that many of them can be lived.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
-TOOLS = """
-once: {timeout: 5s, retry: {limit: 1, backoff: {initial: 1s}}, cost: {perCall: "0.01"}, limits: {concurrency: 2}}
-looked:
-  timeout: 5s
-  cost: {perCall: "0.02"}
-  recovery:
-    lookup: {tool: look, params: {key: "${key}"}}
-    outcome:
-      completed: {when: {path: result.state, op: eq, value: done}, result: result.answer}
-      notExecuted: {when: {path: result.state, op: eq, value: none}}
-sure: {timeout: 5s, idempotency: {providerDeduplicates: true}, retry: {limit: 2, backoff: {initial: 1s}}, degradeTo: [once]}
-again: {sideEffect: Idempotent, timeout: 5s, retry: {limit: 2, backoff: {initial: 1s}}, limits: {concurrency: 3}}
-look: {sideEffect: None, timeout: 3s}
-read: {sideEffect: None, timeout: 3s, limits: {ratePerSecond: 5}}
-asked: {approval: {required: Always}, timeout: 5s}
-"""
-CONCURRENCY = {"tool:once": 2, "tool:again": 3}
-_CALLED = ("once", "once", "looked", "sure", "again", "read", "asked")
-
-
-class Answer(StrEnum):
-    """How the outside takes one call."""
-
-    DONE = "done"
-    SLOW = "done after two seconds"
-    REFUSED = "refused, nothing done"
-    HOPELESS = "refused for good, nothing done"
-    DONE_UNSAID = "done, and the answer is lost"
-    NOT_DONE_UNSAID = "not done, and the answer is lost"
-    DONE_NO_USE = "done, and the answer is no use"
-    SILENT = "nothing happens, and no answer comes"
-    CRASH_BEFORE = "the worker dies before the effect"
-    CRASH_AFTER = "the worker dies after the effect"
-
-
-ANSWERS = tuple(Answer)
-WEIGHTS = (14, 4, 3, 1, 2, 2, 1, 1, 1, 1)
+from agentrun.contract.exact_json import JsonObject
+from simulation.shelf import HOUSES, HouseRules
+from simulation.trees import draw_spec
 
 
 class MishapKind(StrEnum):
@@ -53,18 +20,30 @@ class MishapKind(StrEnum):
 
     SCHEDULER_DIES = "the scheduler dies"
     SCHEDULER_SLEEPS = "the scheduler stands still, another takes the lead, the first wakes up"
+    LEAD_GOES_AND_COMES = "another takes the lead, and the first takes it again"
     WORKER_DIES = "the worker dies"
     WORKER_SLEEPS = "the worker stands still and wakes up"
+    WORKER_DRAINS = "the worker is drained, and another is there"
     LEDGER_AWAY = "the ledger is away"
     CLUSTER_AWAY = "the API server is away"
     LEDGER_EMPTIED = "the ledger loses everything"
     LEDGER_RESTARTED = "the ledger's server is another one, which has kept everything"
-    BAD_WEATHER = "steps fail, or their answers are lost"
+    BAD_WEATHER = "steps fail, carried out or not"
     SLOW_ANSWERS = "answers come late"
-    EVENTS_AGAIN = "every watch event is told again"
+    CONFLICTS = "others change the objects that are written"
+    QUOTA = "the quota admits no new objects"
+    EVENTS_LATE = "watch events come late, and those of different objects in another order"
+    EVENTS_AGAIN = "watch events come again, after newer ones"
+    WATCH_BREAKS = "the watch breaks and is begun again"
+    REPORTS_AGAIN = "reports are read again"
+    CLOCK_FORWARD = "the scheduler's clock is ahead for a while"
+    CLOCK_BACK = "the scheduler's clock is behind for a while"
+    WORKER_CLOCK_FORWARD = "the worker's clock jumps forward"
+    WORKER_CLOCK_BACK = "the worker's clock jumps back"
 
 
-_DRAWN = tuple(kind for kind in MishapKind if kind is not MishapKind.LEDGER_RESTARTED)
+_LIKELY = {MishapKind.SCHEDULER_DIES: 0.25, MishapKind.WORKER_DIES: 0.12, MishapKind.BAD_WEATHER: 0.12}
+_LIKELY_ELSE = 0.07
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +54,42 @@ class Mishap:
     at: float
     """Virtual seconds."""
     lasts: float
-    """Virtual seconds; of a death, until another process is there."""
+    """Virtual seconds; of a death, until another process is there; of a clock, how far it jumps."""
     step: int = 0
     """Of the scheduler's death: the step outside at which it dies, counted from its start; 0: at the time."""
     after: bool = False
     """Whether that step is carried out."""
 
 
+class DeedKind(StrEnum):
+    """What a person does to a run."""
+
+    CANCEL = "cancel"
+    SUSPEND = "suspend, and let it go on 15 s later"
+    RAISE_BUDGET = "raise the budget"
+    DELETE = "delete"
+    DELETE_AND_APPLY = "delete, and apply again"
+    APPLY_AFTER_END = "delete after the end, and apply again"
+    RERUN = "delete after the end, and apply again with a rerunToken"
+    RETRY = "continue it as another run with retryOf, after its end"
+
+
+_DEEDS = (
+    *(DeedKind.CANCEL, DeedKind.CANCEL, DeedKind.SUSPEND, DeedKind.SUSPEND, DeedKind.RAISE_BUDGET, DeedKind.DELETE),
+    *(DeedKind.DELETE_AND_APPLY, DeedKind.APPLY_AFTER_END, DeedKind.RERUN, DeedKind.RETRY, DeedKind.RETRY),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run and when it is applied."""
+    """A run, when it is applied, and what a person does to it."""
 
     name: str
-    text: str
+    spec: JsonObject
     at: float
-    cancelled_at: float | None = None
-    suspended_at: float | None = None
+    deed: DeedKind | None = None
+    deed_after: float = 0.0
+    """Seconds after it was applied, or after its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,89 +98,34 @@ class History:
 
     seed: int
     runs: tuple[PlannedRun, ...]
-    mishaps: tuple[Mishap, ...]
+    mishaps: tuple[Mishap, ...] = ()
+    house: HouseRules = HOUSES[0]
 
 
 def draw_history(seed: int) -> History:
     """Return the history of a seed."""
-    chance = random.Random(seed)
-    runs = tuple(_draw_run(chance, number) for number in range(chance.choice((1, 1, 1, 2))))
-    mishaps = sorted((_draw_mishap(chance) for _ in range(chance.choice((0, 1, 1, 2, 3)))), key=lambda one: one.at)
-    # Drawn apart: whatever else a seed means stays as it was.
-    kept = random.Random(f"{seed} kept").random() < 0.5
-    return History(seed, runs, tuple(_keep_everything(one) if kept else one for one in mishaps))
+    chance = random.Random(f"{seed} runs")
+    runs = tuple(_draw_run(chance, number) for number in range(chance.choice((1, 1, 1, 2, 2, 3))))
+    mishaps = [mishap for kind in MishapKind for mishap in _draw_mishaps(seed, kind)]
+    return History(seed, runs, tuple(sorted(mishaps, key=lambda one: one.at)), chance.choice(HOUSES))
 
 
-def _keep_everything(mishap: Mishap) -> Mishap:
-    if mishap.kind is not MishapKind.LEDGER_EMPTIED:
-        return mishap
-    return replace(mishap, kind=MishapKind.LEDGER_RESTARTED)
-
-
-def _draw_mishap(chance: random.Random) -> Mishap:
-    kind = chance.choice(_DRAWN)
-    at = chance.choice((0.05, 0.3, 1.0, 2.5, 6.0, 11.0))
-    lasts = chance.choice((0.2, 2.0, 8.0, 40.0))
-    step = chance.randint(1, 60) if kind is MishapKind.SCHEDULER_DIES and chance.random() < 0.8 else 0
-    return Mishap(kind, at, lasts, step, chance.random() < 0.5)
+def _draw_mishaps(seed: int, kind: MishapKind) -> list[Mishap]:
+    chance = random.Random(f"{seed} {kind.name}")
+    likely = _LIKELY.get(kind, _LIKELY_ELSE)
+    found: list[Mishap] = []
+    while len(found) < 3 and chance.random() < likely:
+        at = chance.choice((0.05, 0.3, 1.0, 2.5, 6.0, 11.0, 25.0))
+        lasts = chance.choice((0.2, 2.0, 8.0, 40.0))
+        dies_at_step = kind is MishapKind.SCHEDULER_DIES and chance.random() < 0.8
+        step = chance.randint(1, 80) if dies_at_step else 0
+        found.append(Mishap(kind, at, lasts, step, chance.random() < 0.5))
+        likely = 0.3
+    return found
 
 
 def _draw_run(chance: random.Random, number: int) -> PlannedRun:
-    lines: list[str] = []
-    names: list[str] = []
-    for at in range(chance.randint(1, 6)):
-        name = f"n{at}"
-        upstream = [known for known in names if chance.random() < 0.4]
-        lines.append(_draw_node(chance, name, upstream))
-        names.append(name)
-    if len(names) > 1 and chance.random() < 0.25:
-        # One of two ways, decided by what an earlier node gave.
-        test = f"{{path: nodes.{names[0]}.phase, op: eq, value: Succeeded}}"
-        lines.append(
-            f"- {{name: way, type: Condition, dependsOn: [{names[0]}], join: {{rule: Always}}, "
-            f"condition: {{cases: [{{when: {test}, goto: left}}], default: right}}}}"
-        )
-        lines.extend(
-            (f"- {{name: left, tool: once, params: {{n: {chance.randint(0, 2)}}}}}", "- {name: right, tool: read}")
-        )
-    head = [f"timeout: {chance.choice(('20m', '20m', '30s'))}", "waits: {inbox: 10m, queue: 5m, dependencies: 15m}"]
-    if chance.random() < 0.6:
-        head.append(f"session: {chance.choice(('s', 's', 't'))}")
-    if chance.random() < 0.3:
-        limit = chance.choice(("0.01", "0.03", "0.10"))
-        head.append(f'budget: {{limit: "{limit}"}}')
-    head.append(f"onNodeFailure: {chance.choice(('Abort', 'Continue', 'Suspend'))}")
-    cancelled = chance.choice((0.5, 3.0, 9.0)) if chance.random() < 0.12 else None
-    suspended = chance.choice((0.5, 3.0)) if chance.random() < 0.12 else None
-    text = "\n".join([*head, "nodes:", *lines])
-    return PlannedRun(f"run-{number}", text, number * chance.choice((0.0, 0.5, 4.0)), cancelled, suspended)
-
-
-def _draw_node(chance: random.Random, name: str, upstream: list[str]) -> str:
-    depends = f"dependsOn: [{', '.join(upstream)}], " if upstream else ""
-    rules = ("", "join: {rule: Any}, ", "join: {rule: Always}, ", "join: {rule: AtLeast, count: 1}, ")
-    rule = chance.choice(rules) if upstream else ""
-    more = chance.choice(
-        (
-            "",
-            "",
-            "optional: true, ",
-            "onFailure: Continue, ",
-            "onFailure: Suspend, ",
-            "priority: P0, ",
-            "priority: P3, ",
-        )
-    )
-    tool = chance.choice(_CALLED)
-    kind = chance.random()
-    if kind < 0.15:
-        items = list(range(chance.randint(0, 4)))
-        width = chance.choice(("", ", maxParallel: 1", ", maxParallel: 2"))
-        body = f"type: FanOut, fanOut: {{items: {items}{width}, node: {{tool: {tool}, params: {{n: '${{item}}'}}}}}}"
-    elif kind < 0.23:
-        body = "type: Approval, approval: {message: ok?}"
-    elif kind < 0.30 and upstream:
-        body = "type: Join"
-    else:
-        body = f"tool: {tool}, params: {{n: {chance.choice((1, chance.randint(0, 9)))}}}"
-    return f"- {{name: {name}, {depends}{rule}{more}{body}}}"
+    spec = draw_spec(chance)
+    at = number * chance.choice((0.0, 0.5, 4.0, 15.0))
+    deed = chance.choice(_DEEDS) if chance.random() < 0.35 else None
+    return PlannedRun(f"run-{number}", spec, at, deed, chance.choice((0.3, 1.0, 3.0, 9.0)))

@@ -47,7 +47,8 @@ from agentrun.ledger.port import (
 )
 from agentrun_worker.attempt import CallWindow
 from agentrun_worker.recovery import Recoverer
-from simulation.one_history import Findings, live_seed
+from simulation.one_history import live_seed
+from simulation.witness import Findings
 from support.lease_book import LeaseBook
 
 MOST_SEEDS = 2000

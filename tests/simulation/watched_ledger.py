@@ -28,7 +28,7 @@ from agentrun.ledger.port import (
     WorkerIdentity,
 )
 from simulation import invariants
-from simulation.plans import CONCURRENCY
+from simulation.shelf import CONCURRENCY
 
 _ECHOES = 0.1
 """How many of the orders arrive a second time."""
@@ -109,7 +109,7 @@ class WatchedLedger(MemoryLedger):
             self._tokens.add(token)
             self._claims[order.node_uid] += 1
             self._prices[order.node_uid] = max(self._prices.get(order.node_uid, 0), order.cost.micros)
-            most = CONCURRENCY.get(f"tool:{order.tool}")
+            most = CONCURRENCY.get(order.tool)
             if most is not None:
                 at_work = self._count_calls(order.namespace, order.tool)
                 self._check(invariants.slots_are_never_exceeded, f"calls of {order.tool}", at_work, most)

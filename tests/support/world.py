@@ -95,8 +95,16 @@ class _Mortal:
 class World:
     """Everything in one loop; parts are started, killed and started again by the test."""
 
-    def __init__(self, loop: VirtualTimeLoop, tools: str, script: str, seed: int = 1, slots: int = 8) -> None:
-        self.clock = VirtualClock(loop)
+    def __init__(
+        self,
+        loop: VirtualTimeLoop,
+        tools: str,
+        script: str,
+        seed: int = 1,
+        slots: int = 8,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.clock = clock or VirtualClock(loop)
         self.entropy = SeededEntropy(seed)
         self.cluster = MemoryCluster(self.clock.now, lambda: uid_from(self.entropy.token()), self.note_change)
         self.ledger = MemoryLedger(self.clock.now_ms)

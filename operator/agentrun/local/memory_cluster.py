@@ -164,6 +164,13 @@ class MemoryCluster:
         run = self.get_run(namespace, name)
         return cast(AgentRun, self._store(_respec(run, change(run.spec))))
 
+    def label(self, target: ClusterObject, labels: dict[str, str]) -> None:
+        """Give an object labels; one that is gone is left alone."""
+        stored = self._objects.get(_key(target))
+        if stored is not None and stored.metadata.uid == target.metadata.uid:
+            meta = stored.metadata.model_copy(update={"labels": {**stored.metadata.labels, **labels}})
+            self._store(_copy(stored, metadata=meta))
+
     def touch_run(self, namespace: str, name: str) -> None:
         """Have every watcher look at a run again."""
         self._tell(ClusterChange(ChangeKind.SEEN, self.get_run(namespace, name)))
