@@ -125,7 +125,7 @@ def _replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 # --- the ten guards of the ledger protocol
 
 
-@_sabotage("commit-without-token", "only_the_standing_claim_commits", 0)
+@_sabotage("commit-without-token", "only_the_standing_claim_commits", 17)
 def _commit_without_token() -> Iterator[None]:
     """The ledger takes every commit, whoever holds the claim by now."""
     commit = MemoryLedger._commit
@@ -138,7 +138,7 @@ def _commit_without_token() -> Iterator[None]:
         yield
 
 
-@_sabotage("claim-without-record", "no_once_effect_happens_twice", 11)
+@_sabotage("claim-without-record", "no_once_effect_happens_twice", 16)
 def _claim_without_record() -> Iterator[None]:
     """The gate gives leave without looking at the idempotency record: an equal call may have been made."""
     gate = MemoryLedger._gate
@@ -160,7 +160,7 @@ def _claim_without_record() -> Iterator[None]:
         yield
 
 
-@_sabotage("dispatch-without-seq", "orders_of_a_node_only_count_up", 25)
+@_sabotage("dispatch-without-seq", "orders_of_a_node_only_count_up", 16)
 def _dispatch_without_seq() -> Iterator[None]:
     """An order is taken whatever its number is: one that was overtaken long ago as well."""
     dispatch = MemoryLedger._dispatch
@@ -203,7 +203,7 @@ def _timed_out_to_retry() -> Iterator[None]:
         yield
 
 
-@_sabotage("reclaim-without-record", "no_once_effect_happens_twice", 32)
+@_sabotage("reclaim-without-record", "no_once_effect_happens_twice", 6)
 def _reclaim_without_record() -> Iterator[None]:
     """A dead worker's order is handed on although it was claimed, and carried out without looking at the record.
 
@@ -249,7 +249,7 @@ def _reclaim_without_record() -> Iterator[None]:
         yield
 
 
-@_sabotage("slot-as-counter", "slots_are_never_exceeded", 157)
+@_sabotage("slot-as-counter", "slots_are_never_exceeded", 50)
 def _slot_as_counter() -> Iterator[None]:
     """A limit is a number that goes up with an order and down with each giving back: who holds a slot is not known.
 
@@ -315,7 +315,7 @@ def _order_before_status() -> Iterator[None]:
         yield
 
 
-@_sabotage("recovery-executes", "every_effect_is_of_a_claimed_attempt", 2)
+@_sabotage("recovery-executes", "every_effect_is_of_a_claimed_attempt", 3)
 def _recovery_executes() -> Iterator[None]:
     """A recovery makes the call again instead of asking what became of it."""
 
@@ -336,7 +336,7 @@ def _recovery_executes() -> Iterator[None]:
         yield
 
 
-@_sabotage("epoch-goes-back", "epochs_only_rise", 4)
+@_sabotage("epoch-goes-back", "epochs_only_rise", 0)
 def _epoch_goes_back() -> Iterator[None]:
     """A new leader's epoch is counted from what it has seen, not from what the ledger holds."""
 
@@ -348,7 +348,7 @@ def _epoch_goes_back() -> Iterator[None]:
         yield
 
 
-@_sabotage("rebuild-adds", "nothing_is_billed_twice", 41)
+@_sabotage("rebuild-adds", "nothing_is_billed_twice", 152)
 def _rebuild_adds() -> Iterator[None]:
     """A rebuild adds what the resources tell of to what the ledger holds, instead of setting what is absent."""
     restore = MemoryLedger.restore_node
@@ -383,7 +383,7 @@ def _hold_not_returned() -> Iterator[None]:
         yield
 
 
-@_sabotage("old-epoch-sends", "orders_go_out_under_the_newest_epoch", 9)
+@_sabotage("old-epoch-sends", "orders_go_out_under_the_newest_epoch", 28)
 def _old_epoch_sends() -> Iterator[None]:
     """The ledger takes orders of a leader that has been overtaken."""
     dispatch = MemoryLedger._dispatch
@@ -397,7 +397,7 @@ def _old_epoch_sends() -> Iterator[None]:
         yield
 
 
-@_sabotage("overtaken-leader-writes", "what_has_ended_stays_as_it_ended", 8)
+@_sabotage("overtaken-leader-writes", "no_former_leader_writes_over_its_successor", 2)
 def _overtaken_leader_writes() -> Iterator[None]:
     """A leader that stood still and wakes up takes its successor's writes for a mere conflict."""
 
@@ -408,7 +408,7 @@ def _overtaken_leader_writes() -> Iterator[None]:
         yield
 
 
-@_sabotage("session-without-comparison", "a_session_has_effects_of_one_run_at_a_time", 17)
+@_sabotage("session-without-comparison", "a_session_has_effects_of_one_run_at_a_time", 14)
 def _session_without_comparison() -> Iterator[None]:
     """A session is taken whoever holds it. Its Lease and the ledger guard it both: neither compares."""
 
