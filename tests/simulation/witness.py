@@ -268,9 +268,10 @@ class Witness:
         if house.reserved_for_p0 and not self.emptied:
             below = 0
             for holder, until in space.slot_holders("global").items():
-                node = space.nodes.get(holder.partition("/")[0])
+                uid, _, attempt = holder.partition("/")
+                node = space.nodes.get(uid)
                 if until > now and node is not None and node.epoch == self.newest_epoch:
-                    below += _is_out_below_p0(node)
+                    below += attempt == str(node.attempt) and _is_out_below_p0(node)
             most = house.global_limit - house.reserved_for_p0
             self.check(invariants.reserved_slots_stay_free, "P0", below, most)
 
