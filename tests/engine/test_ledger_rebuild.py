@@ -36,8 +36,17 @@ def test_what_a_worker_brings_late_is_evidence_enough() -> None:
         assert (await world.ended()).phase is RunPhase.SUCCEEDED
         assert world.nodes()["a"].reason == Reason.RECOVERED_COMPLETED
         assert world.counts.effects["act"] == 1
+        assert await bills(world, "a") == (10_000, 10_000)
 
     in_world(test, TOOLS, SLOW)
+
+
+async def bills(world: World, node: str) -> tuple[int, int]:
+    """Return what a node has cost by its own word, and by the ledger's book."""
+    run = world.cluster.get_run("default", "run").metadata.uid
+    (found,) = [one for one in world.cluster.nodes_of("default", run) if one.spec.path == node]
+    counters = await world.ledger.find_counters("default", run)
+    return world.nodes()[node].cost, counters.nodes[found.metadata.uid].micros
 
 
 def test_a_once_call_of_a_worker_that_died_as_well_is_asked_about_and_the_rest_goes_on() -> None:
@@ -48,6 +57,10 @@ def test_a_once_call_of_a_worker_that_died_as_well_is_asked_about_and_the_rest_g
         world.crash_worker("w")
         await world.until(lambda: world.nodes()["a"].phase == "Quarantined", 600)
         await world.until(lambda: world.nodes()["b"].phase == "Succeeded", 600)
+        assert await bills(world, "a") == (10_000, 10_000)
+        world.ledger.lose_everything()
+        await world.until(lambda: world.ledger.open_for_claims, 60)
+        assert await bills(world, "a") == (10_000, 10_000)
         decision = Decision(verdict=Verdict.RESOLVE, effect=Effect.EXECUTED, result=5, decided_by="Ada")
         world.decide("a", decision)
         assert (await world.ended()).phase is RunPhase.SUCCEEDED

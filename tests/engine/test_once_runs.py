@@ -3,7 +3,12 @@
 import pytest
 
 from agentrun.contract.defaults import RECOVERY_WAIT
+from agentrun.contract.failures import Effect, FailureClass, Reason
+from agentrun.contract.orders import Amount, AttemptOutcome
+from agentrun.ledger.port import Claim, CommitVerdict
+from agentrun_worker.outcomes import not_started
 from support.scenario import Played, play
+from support.world import World, in_world
 
 LOOKUP = """
 pay:
@@ -274,6 +279,73 @@ def test_a_lost_paid_call_is_booked_at_its_worst_case() -> None:
     played = play(PAY, 'pay: {cost: {perCall: "0.25"}}', "tools: {pay: [{crash: after-effect}]}")
     assert played.node("pay").cost == 250_000
     assert played.node("pay").cost_estimated
+
+
+@pytest.mark.parametrize("fault", ["crash: after-effect", "failure: {effect: Unknown}"], ids=["lost", "unknown"])
+@pytest.mark.parametrize(
+    "lookup",
+    [
+        pytest.param("{result: {state: done, payment: {id: 1}}}", id="the lookup knows no cost"),
+        pytest.param("{result: {state: none}}", id="not executed"),
+        pytest.param("{result: {state: huh}}", id="nobody knows"),
+    ],
+)
+def test_a_nodes_bill_is_the_ledgers_whatever_became_of_its_call(fault: str, lookup: str) -> None:
+    tools = LOOKUP.replace("pay:\n", 'pay:\n  cost: {perCall: "0.25"}\n', 1)
+    human = "humans: [{node: pay, verdict: Discard, effect: NotExecuted}]"
+    said = f"tools: {{pay: [{{{fault}}}, {{result: {{id: 2}}}}], look: [{lookup}]}}\n{human}"
+    played = play(PAY, tools, said)
+    assert played.node("pay").cost == 250_000
+    assert played.run.spent is not None
+    assert played.run.spent.cost == 250_000
+
+
+@pytest.mark.parametrize(
+    "late, want_cost",
+    [
+        pytest.param(not_started(Reason.ATTEMPT_TIMEOUT, "the claim ran out", FailureClass.RETRYABLE), 0, id="nothing"),
+        pytest.param(
+            AttemptOutcome(effect=Effect.EXECUTED, usage=Amount(micros=100_000)), 100_000, id="less than the worst case"
+        ),
+        pytest.param(None, 0, id="that it never began"),
+    ],
+)
+@pytest.mark.parametrize("meanwhile", ["", "the scheduler died"], ids=["", "and the scheduler died before it knew"])
+def test_what_a_worker_says_late_takes_the_estimates_place_in_the_nodes_bill(
+    late: AttemptOutcome | None, want_cost: int, meanwhile: str
+) -> None:
+    async def test(world: World) -> None:
+        world.start_worker()
+        world.start_scheduler()
+        world.apply_run(PAY)
+        await world.until(lambda: world.nodes()["pay"].phase == "Running", 60)
+        run = world.cluster.get_run("default", "run").metadata.uid
+        (node,) = world.cluster.nodes_of("default", run)
+        held = world.ledger.space("default").node(node.metadata.uid)
+        assert held.order is not None
+        claim = Claim(held.order, held.token, held.stream, held.entry)
+        world.kill_worker()
+        if meanwhile:
+            await world.kill_scheduler()
+            assert await world.ledger.fence_attempt("default", node.metadata.uid, 1)
+        else:
+            await world.until(lambda: world.nodes()["pay"].phase == "Quarantined", 600)
+            assert (world.nodes()["pay"].cost, world.nodes()["pay"].cost_estimated) == (250_000, True)
+        for _ in range(2):
+            if late is None:
+                assert not await world.ledger.abandon_claim(claim, "ClaimLost")
+            else:
+                assert await world.ledger.commit(claim, late) is CommitVerdict.FENCED
+        if meanwhile:
+            world.start_scheduler()
+            world.start_worker()
+            await world.until(lambda: world.nodes()["pay"].seq > 1, 600)
+        await world.until(lambda: world.nodes()["pay"].cost == want_cost, 60)
+        assert not world.nodes()["pay"].cost_estimated
+        assert world.nodes()["pay"].estimates == ()
+        assert (await world.ledger.find_counters("default", run)).settled.micros == want_cost
+
+    in_world(test, 'pay: {cost: {perCall: "0.25"}, timeout: 10s}', "tools: {pay: [{hang: true}]}")
 
 
 @pytest.mark.parametrize(

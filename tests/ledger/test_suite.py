@@ -206,6 +206,53 @@ async def test_a_late_commit_after_a_loss_is_booked_once(
     assert counters.settled.micros == counters.nodes["n"].micros == want
 
 
+@pytest.mark.parametrize("rebuilt_first", [True, False], ids=["committed after the rebuild", "before the rebuild"])
+@pytest.mark.parametrize("in_flight", [True, False], ids=["in flight", "ended"])
+@pytest.mark.parametrize(
+    "attempt, estimates, want",
+    [
+        pytest.param(2, ((2, 30),), 45, id="it was estimated"),
+        pytest.param(1, ((1, 30),), 45, id="an earlier attempt was estimated"),
+        pytest.param(1, ((2, 30),), 70, id="another attempt was estimated"),
+    ],
+)
+async def test_an_estimate_outlives_a_loss_and_is_replaced_by_a_late_commit(
+    bench: LedgerBench,
+    attempt: int,
+    estimates: tuple[tuple[int, int], ...],
+    want: int,
+    in_flight: bool,
+    rebuilt_first: bool,
+) -> None:
+    await bench.ledger.open([NAMESPACE])
+    claim = Claim(build_order("n", seq=attempt, attempt=attempt), "token-before-the-loss", "", "")
+
+    async def rebuild() -> None:
+        await bench.ledger.admit_run(build_registration())
+        await bench.ledger.restore_node(build_restored(in_flight=in_flight, estimates=estimates))
+
+    if rebuilt_first:
+        await rebuild()
+    assert await bench.ledger.commit(claim, done(micros=5)) is CommitVerdict.FENCED
+    await rebuild()
+    counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
+    assert counters.settled.micros == counters.nodes["n"].micros == want
+
+
+async def test_a_call_that_was_out_when_the_ledger_was_lost_is_booked_at_its_stake_once_it_is_given_up(
+    bench: LedgerBench,
+) -> None:
+    await bench.begin()
+    await bench.ledger.restore_node(build_restored(in_flight=True, stake_micros=30))
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 70
+    for _ in range(2):
+        assert await bench.ledger.fence_attempt(NAMESPACE, "n", 3)
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 100
+    claim = Claim(build_order("n", seq=3, attempt=2), "token-before-the-loss", "", "")
+    assert await bench.ledger.commit(claim, failed(Effect.NOT_EXECUTED)) is CommitVerdict.FENCED
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 70
+
+
 async def test_a_restored_node_counts_its_orders_on(bench: LedgerBench) -> None:
     await bench.begin()
     await bench.ledger.restore_node(build_restored())
@@ -545,6 +592,38 @@ async def test_a_fenced_workers_commit_is_evidence_and_billed_once(bench: Ledger
     assert answer.verdict is ClaimVerdict.RECOVER
     assert answer.evidence is not None
     assert answer.evidence.result == {"id": 1}
+
+
+@pytest.mark.parametrize("late", ["committed", "abandoned"])
+@pytest.mark.parametrize("moved_on", [False, True], ids=["at once", "when the next attempt has ended"])
+async def test_what_a_fenced_worker_did_not_do_is_taken_off_the_bill_and_reported(
+    bench: LedgerBench, late: str, moved_on: bool
+) -> None:
+    await bench.begin()
+    order = build_order(hold=Amount(micros=10), side_effect=SideEffect.IDEMPOTENT)
+    claim = await bench.claim(order)
+    assert await bench.ledger.fence_attempt(NAMESPACE, "node-1", 1)
+    if moved_on:
+        await bench.execute(order.model_copy(update={"seq": 2, "attempt": 2, "request_id": "2"}), done(micros=4))
+    before = 4 if moved_on else 0
+    assert (await bench.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 10 + before
+    await bench.reports()
+    seen = await bench.ledger.find_node(NAMESPACE, "node-1")
+    # A stranger's word about it counts for nothing.
+    stranger = Claim(claim.order, "token-of-nobody", claim.stream, claim.entry_id)
+    assert not await bench.ledger.abandon_claim(stranger, "ClaimLost")
+    assert await bench.reports() == []
+    for _ in range(2):
+        if late == "committed":
+            assert await bench.ledger.commit(claim, failed(Effect.NOT_EXECUTED)) is CommitVerdict.FENCED
+        else:
+            assert not await bench.ledger.abandon_claim(claim, "ClaimLost")
+    counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
+    assert counters.settled.micros == counters.nodes["node-1"].micros == before
+    (report,) = await bench.reports()
+    assert (report.kind, report.attempt, report.seq, report.recovering) == ("CostKnown", 1, 1, False)
+    assert (report.outcome is None) == (late == "abandoned")
+    assert (await bench.ledger.find_node(NAMESPACE, "node-1")).last_report == seen.last_report
 
 
 async def test_a_recovery_resolves_the_record(bench: LedgerBench) -> None:

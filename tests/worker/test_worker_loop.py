@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
-from agentrun.contract.orders import CONTRACT_VERSION, AttemptOutcome, ReportKind
+from agentrun.contract.orders import CONTRACT_VERSION, Amount, AttemptOutcome, ReportKind
 from agentrun.contract.run import Priority
-from agentrun.ledger.port import Claim, ClaimAnswer, Delivery, LedgerUnavailableError, RecordStatus, WorkerIdentity
+from agentrun.ledger.port import (
+    Claim,
+    ClaimAnswer,
+    ClaimVerdict,
+    Delivery,
+    LedgerUnavailableError,
+    RecordStatus,
+    WorkerIdentity,
+)
 from agentrun.ledger.redis_ledger import RedisLedger
 from agentrun_worker.executor import ToolCall
 from agentrun_worker.ledger_patience import LedgerPatience
@@ -235,6 +243,24 @@ async def test_a_call_whose_claim_was_given_up_is_interrupted(rig: WorkerRig) ->
             await rig.executor.calls[0].cancelled.wait()
     # Its commit is evidence for the recovery, and no report of its own.
     assert "Committed" not in await rig.all_reports()
+
+
+async def test_a_worker_whose_leave_was_lost_with_its_claim_says_that_it_began_nothing(rig: WorkerRig) -> None:
+    class LosesTheLeave(RedisLedger):
+        async def claim(self, worker: WorkerIdentity, delivery: Delivery, token: str) -> ClaimAnswer:
+            answer = await super().claim(worker, delivery, token)
+            if answer.verdict is ClaimVerdict.EXECUTE:
+                # It stood still for so long that it was given up, and that it had the leave was never read.
+                await rig.ledger.fence_attempt(NAMESPACE, delivery.order.node_uid, delivery.order.seq)
+                raise LedgerUnavailableError("the reply was lost")
+            return answer
+
+    await rig.send(hold=Amount(micros=10))
+    async with working(rig.build_worker(ledger=LosesTheLeave.connect)):
+        report = await rig.report(ReportKind.COST_KNOWN)
+    assert (report.attempt, report.outcome) == (1, None)
+    assert (await rig.ledger.find_counters(NAMESPACE, "run-1")).settled.micros == 0
+    assert rig.executor.calls == []
 
 
 async def test_heartbeats_keep_a_call_alive_beyond_its_lease(ledger_url: str) -> None:

@@ -133,18 +133,25 @@ class OrderHandler:
         loop = asyncio.get_running_loop()
         request = delivery.order.request_id
         asked_at = loop.time()
+        asked = answered = 0
 
         async def ask() -> ClaimAnswer:
-            nonlocal asked_at
+            nonlocal asked_at, asked
             asked_at = loop.time()
+            asked += 1
             return await self._ledger.claim(self._identity, delivery, token)
 
         while True:
             answer = await self._patience.insist(ask, request=request)
+            answered += 1
             self._observer.note(ClaimAnswered(answer.verdict))
             match answer.verdict:
                 case ClaimVerdict.EXECUTE | ClaimVerdict.RECOVER:
                     return answer, asked_at
+                case ClaimVerdict.STALE if asked > answered:
+                    # One of the answers that got lost may have been the leave, and the claim was given up since then.
+                    await self._abandon(Claim(delivery.order, token, delivery.stream, delivery.entry_id), "ClaimLost")
+                    return None
                 case ClaimVerdict.REPORTED | ClaimVerdict.STALE:
                     _log.info("not_executed", request=request, why=answer.report_kind or "Stale")
                     return None

@@ -27,6 +27,7 @@ from agentrun.contract.run import Priority, RunNode
 from agentrun.contract.tool import IdempotencyScope
 
 TIMELINE_LENGTH = 20
+ESTIMATES_KEPT = 32
 
 
 class NodePhase(StrEnum):
@@ -188,6 +189,15 @@ class Inbox(ContractModel):
     """The effect is known to have happened: it can be resolved or discarded, never released."""
 
 
+class BookedEstimate(ContractModel):
+    """What stands in an attempt's bill until somebody knows what it cost."""
+
+    attempt: int
+    """The attempt's number."""
+    cost: Money
+    """Its share of the node's cost."""
+
+
 class AgentNodeStatus(ContractModel):
     """Where the node stands and how it came there."""
 
@@ -255,6 +265,8 @@ class AgentNodeStatus(ContractModel):
     """Calls of models so far."""
     cost_estimated: bool = False
     """Part of the cost is a booked worst case."""
+    estimates: tuple[BookedEstimate, ...] = Field(default=(), max_length=ESTIMATES_KEPT)
+    """The booked worst cases, by attempt; each goes when it is known what that attempt cost."""
     replay_of: MediumText = ""
     """Whose result was replayed: ``<namespace>/<run>/<node>``."""
     chosen: ShortText = ""

@@ -139,6 +139,8 @@ class ReportKind(StrEnum):
     """The recovery's lookup found the call still running: the recovery holds the claim and polls on."""
     RECORD_FREED = "RecordFreed"
     """Somebody waited for this record and may try again; carries the waiter's node."""
+    COST_KNOWN = "CostKnown"
+    """What a lost attempt cost became known late; carries that outcome, none: it never began."""
 
 
 class Report(ContractModel):

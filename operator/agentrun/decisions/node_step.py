@@ -16,6 +16,7 @@ from agentrun.contract.node import TERMINAL_NODE_PHASES, CallStatus, InboxKind, 
 from agentrun.contract.run import NodeType, RunPhase
 from agentrun.contract.tool import SideEffect
 from agentrun.decisions.approval_rules import call_needs_approval
+from agentrun.decisions.billing import bill_worst_case
 from agentrun.decisions.calls import CallRefused
 from agentrun.decisions.conditions import ConditionError, choose_case
 from agentrun.decisions.deadlines import phase_deadline, workers_heard_at
@@ -408,12 +409,7 @@ def _outcome_unknown(facts: NodeFacts, said: str) -> Move:
 
 
 def _time_out(facts: NodeFacts, reason: Reason, said: str) -> Move:
-    status = facts.status
-    held = status.call.hold_micros if status.call else 0
-    changes: dict[str, object] = {"failure": None, "effect": Effect.UNKNOWN}
-    # What a lost call may have cost is booked as its worst case until somebody knows better.
-    if held:
-        changes |= {"cost": status.cost + held, "cost_estimated": True}
+    changes = {"failure": None, "effect": Effect.UNKNOWN, **bill_worst_case(facts.status)}
     return Move(NodePhase.TIMED_OUT, reason, said, changes)
 
 

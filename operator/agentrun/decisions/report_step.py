@@ -15,8 +15,9 @@ from agentrun.contract.exact_json import json_digest
 from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
 from agentrun.contract.node import TERMINAL_NODE_PHASES, AgentNodeStatus, InboxKind, NodePhase
 from agentrun.contract.object_meta import Actor
-from agentrun.contract.orders import AttemptOutcome, Report, ReportKind
+from agentrun.contract.orders import Amount, AttemptOutcome, Report, ReportKind
 from agentrun.contract.tool import OnDuplicate, SideEffect
+from agentrun.decisions.billing import bill_attempt, bill_recovery, bill_worst_case, correct_bill
 from agentrun.decisions.deadlines import workers_heard_at
 from agentrun.decisions.facts import NodeFacts
 from agentrun.decisions.inboxes import open_inbox
@@ -44,6 +45,8 @@ class _Reading:
 def read_report(facts: NodeFacts, report: Report) -> tuple[NodeDecision, ...]:
     """Return the steps that a report leads to; empty when it says nothing new."""
     status = facts.status
+    if report.kind is ReportKind.COST_KNOWN:
+        return _cost_known(facts, report)
     if status.phase in TERMINAL_NODE_PHASES:
         return ()
     if report.kind is ReportKind.RECORD_FREED:
@@ -59,6 +62,19 @@ def read_report(facts: NodeFacts, report: Report) -> tuple[NodeDecision, ...]:
         current = _after(current, step, facts)
     steps.extend(_read(reading, current))
     return tuple(steps)
+
+
+def _cost_known(facts: NodeFacts, report: Report) -> tuple[NodeDecision, ...]:
+    """Let what is known take an estimate's place, whatever has become of the node: its state stays what it is."""
+    status = facts.status
+    steps: list[NodeDecision] = []
+    if status.phase is NodePhase.RUNNING and not status.recovering and report.attempt == status.attempt:
+        # The ledger had been told that it was lost, and whoever told it died before writing that down.
+        lost = _lost(_Reading(facts, report), status)
+        steps.append(Fence(lost))
+        status = _after(status, lost, facts)
+    changes = correct_bill(status, report.attempt, report.outcome.usage if report.outcome else Amount())
+    return (*steps, Touch(changes)) if changes else tuple(steps)
 
 
 def _after(status: AgentNodeStatus, step: NodeDecision, facts: NodeFacts) -> AgentNodeStatus:
@@ -111,7 +127,7 @@ def _read(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
             return [_not_recovered(reading, status)] if asks else []
         case ReportKind.HANDED_BACK:
             return _handed_back(reading, status)
-        case ReportKind.RECORD_FREED:
+        case ReportKind.RECORD_FREED | ReportKind.COST_KNOWN:
             return []
         case _:
             assert_never(report.kind)
@@ -183,10 +199,7 @@ def _recovery_lost(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecis
 
 
 def _lost(reading: _Reading, status: AgentNodeStatus) -> Move:
-    held = status.call.hold_micros if status.call else 0
-    changes: dict[str, object] = {"failure": None, "effect": Effect.UNKNOWN}
-    if held:
-        changes |= {"cost": status.cost + held, "cost_estimated": True}
+    changes = {"failure": None, "effect": Effect.UNKNOWN, **bill_worst_case(status)}
     return Move(NodePhase.TIMED_OUT, Reason.HEARTBEAT_LOST, f"worker {status.worker} fell silent", changes)
 
 
@@ -194,15 +207,9 @@ def _committed(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]
     report, outcome = reading.report, reading.report.outcome
     if outcome is None:
         return []
-    billed: dict[str, object] = {
-        "cost": status.cost + outcome.usage.micros,
-        "tokens": status.tokens + outcome.usage.tokens,
-        "model_calls": status.model_calls + outcome.usage.model_calls,
-        "cost_estimated": status.cost_estimated or outcome.usage_estimated,
-        "raw_output": outcome.raw_output,
-    }
     if report.recovering:
         if status.phase is NodePhase.TIMED_OUT or (status.phase is NodePhase.RUNNING and status.recovering):
+            billed = {**bill_recovery(status, outcome), "raw_output": outcome.raw_output}
             return [_recovered(reading, status, outcome, billed)]
         return []
     steps: list[NodeDecision] = []
@@ -212,6 +219,7 @@ def _committed(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]
         status = _after(status, started, reading.facts)
     if status.phase is not NodePhase.RUNNING or status.recovering:
         return steps
+    billed = {**bill_attempt(status, outcome), "raw_output": outcome.raw_output}
     steps.append(_ended(reading, status, outcome, billed))
     return steps
 

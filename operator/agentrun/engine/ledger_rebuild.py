@@ -83,6 +83,7 @@ class LedgerRebuild:
 def restore_node(node: AgentNode, status: AgentNodeStatus, tool: AgentToolSpec | None) -> RestoredNode:
     """Return what a node's object proves. A tool without a definition is taken for one whose effect counts once."""
     meta = node.metadata
+    running = status.phase is NodePhase.RUNNING and not status.recovering
     return RestoredNode(
         namespace=meta.namespace,
         run_uid=node.spec.run.uid,
@@ -95,6 +96,8 @@ def restore_node(node: AgentNode, status: AgentNodeStatus, tool: AgentToolSpec |
         in_flight=status.phase in _IN_FLIGHT,
         settled=Amount(micros=status.cost, tokens=status.tokens, model_calls=status.model_calls),
         record=_restore_record(status, tool),
+        estimates=tuple((one.attempt, one.cost) for one in status.estimates),
+        stake_micros=status.call.hold_micros if running and status.call is not None else 0,
     )
 
 

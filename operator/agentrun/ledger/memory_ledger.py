@@ -173,6 +173,8 @@ class MemoryLedger:
             return True
         record = space.record(order.record.key)
         if not space.holds_claim(node, order.seq, claim.token, record):
+            if node.fenced.get(order.seq) == claim.token:
+                space.correct_cost(node, order.attempt, order.seq, Amount(), None)
             return False
         space.drop_claim(node)
         if record is not None:
@@ -265,22 +267,32 @@ class MemoryLedger:
             state.run = node.run_uid
             if run is not None:
                 run.nodes[node.node_uid] = None
-            for unit in UNITS:
-                known = getattr(node.settled, unit)
-                if not node.in_flight:
-                    # A late commit of an attempt whose end is on record has booked it a second time.
-                    booked = state.settled[unit] - state.unbooked[unit]
-                    state.settled[unit] = state.unbooked[unit] = 0
-                    if run is not None:
-                        run.settled[unit] -= booked
-                state.settled[unit] += known
-                if run is not None:
-                    run.settled[unit] += known + state.unbooked[unit]
-                state.unbooked[unit] = 0
-            if not node.in_flight:
-                state.costs[node.attempt] = (Amount(), False)
+            state.at_stake = node.stake_micros
+            self._restore_cost(state, run, node)
         if node.record is not None and node.record.key not in space.records:
             self._restore_record(space, node, node.record)
+
+    @staticmethod
+    def _restore_cost(state: NodeState, run: RunState | None, node: RestoredNode) -> None:
+        estimates = dict(node.estimates)
+        for unit in UNITS:
+            known = getattr(node.settled, unit)
+            for attempt, (late, _) in state.costs.items():
+                if attempt in estimates:
+                    # What it cost is known by now.
+                    known -= estimates[attempt] if unit == "micros" else 0
+                elif attempt < node.attempt or not node.in_flight:
+                    # Its end is on record: the late commit has booked it a second time.
+                    known -= getattr(late, unit)
+            state.settled[unit] += known
+            if run is not None:
+                run.settled[unit] += known + state.unbooked[unit]
+            state.unbooked[unit] = 0
+        for attempt in range(1, node.attempt + (0 if node.in_flight else 1)):
+            if attempt not in estimates:
+                state.costs[attempt] = (Amount(), False)
+        for attempt, micros in estimates.items():
+            state.costs.setdefault(attempt, (Amount(micros=micros), True))
 
     async def take_epoch(self, seen: int) -> int:
         """Return ``max(ledger, seen) + 1`` and store it."""
@@ -423,6 +435,10 @@ class MemoryLedger:
             return seq not in node.done
         if node.state == "ended":
             return False
+        if node.state == "lost" and node.at_stake:
+            # It was restored in flight, and its hold was lost with the ledger.
+            space.settle_cost(node, node.attempt, Amount(micros=node.at_stake), estimated=True)
+            node.at_stake = 0
         if node.state in ("queued", "claimed"):
             space.fence(node, ends=False)
         return True
@@ -871,6 +887,7 @@ class MemoryLedger:
                 if record is not None and record.exec_token == claim.token:
                     record.evidence = outcome
                 if not outcome.usage_estimated and not (unknown and used_nothing):
+                    space.correct_cost(node, order.attempt, order.seq, usage, outcome)
                     space.settle_cost(node, order.attempt, usage, estimated=False)
             return CommitVerdict.FENCED
         if recovers:

@@ -88,6 +88,10 @@ class NodeState:
     slots: dict[int, tuple[SlotLimit, ...]] = field(default_factory=dict)
     done: dict[int, str] = field(default_factory=dict)
     abandoned: dict[int, str] = field(default_factory=dict)
+    fenced: dict[int, str] = field(default_factory=dict)
+    """By seq: the tokens of executions that were decided lost."""
+    at_stake: int = 0
+    """What the call under way may have cost, where the node was restored."""
     evidence: AttemptOutcome | None = None
     evidence_attempt: int = 0
     report: Report | None = None
@@ -374,8 +378,11 @@ class NamespaceState:
 
     def settle_cost(
         self, node: NodeState, attempt: int, usage: Amount | None, *, estimated: bool, only_replace: bool = False
-    ) -> None:
-        """Book what an attempt cost, once; an estimate is replaced at most once. None stands for the hold."""
+    ) -> bool:
+        """Book what an attempt cost, once; an estimate is replaced at most once. None stands for the hold.
+
+        Return whether an estimate was replaced.
+        """
         known = node.costs.get(attempt)
         books = not (only_replace and known is None)
         old = Amount()
@@ -396,6 +403,14 @@ class NamespaceState:
             node.costs[attempt] = (usage, estimated)
         if node.hold_attempt == attempt:
             self.give_back(node)
+        return known is not None and books
+
+    def correct_cost(
+        self, node: NodeState, attempt: int, seq: int, usage: Amount, outcome: AttemptOutcome | None
+    ) -> None:
+        """Take back what a lost attempt was estimated to cost, in favour of what its worker said late; report it."""
+        if self.settle_cost(node, attempt, usage, estimated=False, only_replace=True):
+            self.send_late(node, ReportKind.COST_KNOWN, attempt, seq, outcome)
 
     # --- slots
 
@@ -534,6 +549,8 @@ class NamespaceState:
         if ends:
             self.free_slots(node, node.attempt, skip_global=False)
         node.state = "fenced"
+        if claimed and node.kind is not OrderKind.RECOVER:
+            node.fenced[node.seq] = node.token
         if record is None or not mine or order is None:
             return
         if order.side_effect is not SideEffect.ONCE:
@@ -616,6 +633,26 @@ class NamespaceState:
         self.reports.unread.append(entry)
         if kind is not ReportKind.RECORD_FREED:
             node.report = report
+        self._on_report()
+
+    def send_late(
+        self, node: NodeState, kind: ReportKind, attempt: int, seq: int, outcome: AttemptOutcome | None
+    ) -> None:
+        """Append a report about an earlier order of the node, an execution: its last report stays what it is."""
+        report = Report(
+            kind=kind,
+            namespace=self.namespace,
+            run_uid=node.run_uid,
+            node_uid=node.uid,
+            attempt=attempt,
+            seq=seq,
+            epoch=node.epoch,
+            at_ms=self.now(),
+            outcome=outcome,
+        )
+        entry = self._next_id()
+        self.reports.entries[entry] = report
+        self.reports.unread.append(entry)
         self._on_report()
 
     # --- workers

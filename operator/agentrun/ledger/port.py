@@ -263,6 +263,10 @@ class RestoredNode:
     """Its order was out: whether it was claimed, and what came of it, is not known any more."""
     settled: Amount
     record: RestoredRecord | None
+    estimates: tuple[tuple[int, int], ...] = ()
+    """Attempt and micros of what in ``settled`` is a worst case, until somebody knows."""
+    stake_micros: int = 0
+    """The worst case of the call under way, booked when that is decided lost."""
 
 
 # --- worker side ---------------------------------------------------------------------------------------------------
@@ -382,7 +386,10 @@ class WorkerLedger(Protocol):
         ...
 
     async def abandon_claim(self, claim: Claim, reason: str) -> bool:
-        """Undo a claim under which nothing was executed (drain before start): record freed, reported HandedBack."""
+        """Undo a claim under which nothing was executed (drain before start): record freed, reported HandedBack.
+
+        Of a claim that was decided lost meanwhile the estimate is taken back, and reported CostKnown. True: undone.
+        """
         ...
 
     async def heartbeat(self, worker: WorkerIdentity, claim: Claim) -> HeartbeatAnswer:

@@ -113,6 +113,8 @@ class RedisSchedulerSide:
             "tool": node.tool,
             "state": "lost" if node.in_flight else "ended",
             "settled": encode_amount(node.settled),
+            "estimates": {str(attempt): str(micros) for attempt, micros in node.estimates},
+            "stake": str(node.stake_micros),
         }
         record, payload = node.record, ""
         if record is not None:

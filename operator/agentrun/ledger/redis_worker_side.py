@@ -115,7 +115,10 @@ class RedisWorkerSide:
 
     async def abandon_claim(self, claim: Claim, reason: str) -> bool:
         """Undo a claim under which nothing was executed: record freed, reported HandedBack."""
-        return int(await self._on_claim("abandon_claim", claim, {"reason": reason})) == 1
+        return (
+            int(await self._on_claim("abandon_claim", claim, {"attempt": str(claim.order.attempt), "reason": reason}))
+            == 1
+        )
 
     async def adopt(self, claim: Claim) -> bool:
         """Report, once, that the lookup of this recovery found the call still running."""

@@ -25,6 +25,7 @@ if not nodes.holds_claim(node, arg.seq, arg.token, record) then
       redis.call('HSET', KEYS[2], 'evidence', ARGV[3])
     end
     if arg.estimated == '0' and not (arg.effect == 'Unknown' and used_nothing) then
+      fencing.correct_cost(node, arg.attempt, arg.seq, arg.usage, ARGV[3], now)
       money.settle(node, arg.attempt, arg.usage, false)
     end
   end

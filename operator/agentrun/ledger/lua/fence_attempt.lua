@@ -13,6 +13,11 @@ end
 if node.state == 'ended' then
   return 0
 end
+if node.state == 'lost' and num(node.at_stake) > 0 then
+  -- It was restored in flight, and its hold was lost with the ledger.
+  money.settle(node, node.attempt, {micros = node.at_stake, tokens = '0', calls = '0'}, true)
+  write_hash(KEYS[1], node, {at_stake = '0'})
+end
 if node.state == 'queued' or node.state == 'claimed' then
   fencing.fence(node, clock.now_ms(), false)
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] node (hash)   KEYS[2] run (hash)   KEYS[3] runnodes (set)   KEYS[4] record (hash; absent without one)
 -- arg: node, run, path, owner, seq, attempt, tool, state ('lost' when its order was out, else 'ended'),
---      settled {micros, tokens, calls}, record, status, digest, side, scope, window (ms), version, inbox (1 or 0)
+--      settled {micros, tokens, calls}, estimates (micros by attempt), stake (micros of the call under way), record, status, digest, side, scope, window (ms), version, inbox (1 or 0)
 -- ARGV[3] the record's outcome, JSON, or ''
 -- Returns 1. Node and record are set only if absent, so that a rebuild may be interrupted and repeated, and may run
 -- over a ledger that has lost nothing.
@@ -11,9 +11,9 @@ local now = clock.now_ms()
 local node = nodes.read(arg.node)
 if not node.seq then
   write_hash(KEYS[1], node, {run = arg.run, path = arg.path, owner = arg.owner, seq = arg.seq, attempt = arg.attempt,
-    tool = arg.tool, state = arg.state})
+    tool = arg.tool, state = arg.state, at_stake = arg.stake})
   redis.call('SADD', KEYS[3], arg.node)
-  money.restore(node, arg.settled, arg.state == 'ended')
+  money.restore(node, arg.settled, arg.state == 'ended', arg.estimates)
 end
 if KEYS[4] and not read_hash(KEYS[4]) then
   local record = {}

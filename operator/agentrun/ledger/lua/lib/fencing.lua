@@ -19,7 +19,11 @@ function fencing.fence(node, now, ends)
   if ends then
     slots.free(node, node.attempt, false)
   end
-  write_hash(key('node', node.uid), node, {state = 'fenced'})
+  local changes = {state = 'fenced'}
+  if claimed and node.kind ~= 'Recover' then
+    changes['fenced:' .. node.seq] = node.token
+  end
+  write_hash(key('node', node.uid), node, changes)
   reports.audit(node, 'Fenced', now, {'worker', node.worker or '', 'kind', node.kind or ''})
   if not mine then
     return
@@ -42,6 +46,14 @@ function fencing.fence(node, now, ends)
   end
   if ends then
     fencing.let_go(node, record, now)
+  end
+end
+
+-- Take back what a lost attempt was estimated to cost, in favour of what its worker said late, and report that.
+-- `outcome` may be nil: nothing was begun.
+function fencing.correct_cost(node, attempt, seq, usage, outcome, now)
+  if money.settle(node, attempt, usage, false, true) then
+    reports.send_late(node, 'CostKnown', attempt, seq, now, {outcome = outcome})
   end
 end
 

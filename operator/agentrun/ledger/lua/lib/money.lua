@@ -68,28 +68,52 @@ function money.hold(node, hold)
   write_hash(key('node', node.uid), node, changes)
 end
 
--- Book what a node is known to have cost beside what late commits have booked since the loss. With `final` the end of
--- its last attempt is on record: a late commit of it has booked that a second time, or would.
-function money.restore(node, settled, final)
+local ENTRY = '^(%d+) (%d+) (%d+) ([01])$'
+
+local function read_entry(entry)
+  local micros, tokens, calls, guess = string.match(entry, ENTRY)
+  return {micros = micros, tokens = tokens, calls = calls}, guess == '1'
+end
+
+-- Book what a node is known to have cost beside what late commits have booked since the loss. `estimates`: attempt by
+-- attempt, what of it is a worst case: a late commit takes its place. Of any other attempt before the last, and with
+-- `final` of the last one as well, the end is on record: a late commit has booked that a second time, or would.
+function money.restore(node, settled, final, estimates)
   local name, run = key('node', node.uid), key('run', node.run)
   local run_known = redis.call('EXISTS', run) == 1
-  for _, unit in ipairs(UNITS) do
-    local late, unbooked = node['settled_' .. unit] or '0', node['unbooked_' .. unit] or '0'
-    if final then
-      add(name, 'settled_' .. unit, negated(late))
-    end
-    add(name, 'settled_' .. unit, settled[unit])
-    redis.call('HDEL', name, 'unbooked_' .. unit)
+  local function book(unit, amount)
+    add(name, 'settled_' .. unit, amount)
     if run_known then
-      add(run, 'settled_' .. unit, settled[unit])
-      add(run, 'settled_' .. unit, unbooked)
-      if final then
-        add(run, 'settled_' .. unit, negated(late))
+      add(run, 'settled_' .. unit, amount)
+    end
+  end
+  for _, unit in ipairs(UNITS) do
+    book(unit, settled[unit])
+    if run_known then
+      add(run, 'settled_' .. unit, node['unbooked_' .. unit] or '0')
+    end
+    redis.call('HDEL', name, 'unbooked_' .. unit)
+  end
+  local changes = {}
+  for field, entry in pairs(node) do
+    local attempt = string.match(field, '^cost:(%d+)$')
+    if attempt and estimates[attempt] then
+      book('micros', negated(estimates[attempt]))
+    elseif attempt and (final or num(attempt) < num(node.attempt)) then
+      local late = read_entry(entry)
+      for _, unit in ipairs(UNITS) do
+        book(unit, negated(late[unit]))
       end
     end
   end
-  if final then
-    write_hash(name, node, {['cost:' .. node.attempt] = '0 0 0 0'})
+  for attempt = 1, num(node.attempt) - (final and 0 or 1) do
+    changes['cost:' .. int(attempt)] = '0 0 0 0'
+  end
+  for attempt, micros in pairs(estimates) do
+    changes['cost:' .. attempt] = node['cost:' .. attempt] or (micros .. ' 0 0 1')
+  end
+  if next(changes) then
+    write_hash(name, node, changes)
   end
 end
 
@@ -108,16 +132,17 @@ function money.give_back(node)
 end
 
 -- Book what an attempt cost, once; an estimate is replaced at most once, by a final amount. Its hold goes back.
--- `usage` nil stands for the hold. `only_replace` books nothing where nothing is booked yet.
+-- `usage` nil stands for the hold. `only_replace` books nothing where nothing is booked yet. Returns whether an estimate
+-- was replaced.
 function money.settle(node, attempt, usage, estimated, only_replace)
   local entry = 'cost:' .. attempt
   local known = node[entry] -- '<micros> <tokens> <calls> <1 if estimated>'
   local old = {micros = '0', tokens = '0', calls = '0'}
   local books = not (only_replace and not known)
   if known then
-    local micros, tokens, calls, guess = string.match(known, '^(%d+) (%d+) (%d+) ([01])$')
-    books = guess == '1' and not estimated
-    old = {micros = micros, tokens = tokens, calls = calls}
+    local guess
+    old, guess = read_entry(known)
+    books = guess and not estimated
   end
   if books then
     usage = usage or held_usage(node, attempt)
@@ -139,4 +164,5 @@ function money.settle(node, attempt, usage, estimated, only_replace)
   if node.hold_attempt == attempt then
     money.give_back(node)
   end
+  return known ~= nil and books
 end

@@ -3,10 +3,9 @@ local reports = {}
 
 local quote = cjson.encode -- of a string: escapes it
 
--- Append a report about the node's current order and remember it as its last. `more` may hold worker, holder, reason
--- (strings), recordVersion, deadlineMs (digits) and outcome (JSON text, taken over as it is).
-function reports.send(node, kind, now, more)
-  more = more or {}
+-- The text of a report. `more` may hold worker, holder, reason (strings), recordVersion, deadlineMs (digits) and outcome
+-- (JSON text, taken over as it is).
+local function compose(node, kind, now, more)
   local parts = {
     '"contractVersion":' .. int(conf.contractVersion),
     '"kind":' .. quote(kind),
@@ -29,11 +28,22 @@ function reports.send(node, kind, now, more)
       parts[#parts + 1] = '"' .. name .. '":' .. more[name]
     end
   end
-  local text = '{' .. table.concat(parts, ',') .. '}'
+  return '{' .. table.concat(parts, ',') .. '}'
+end
+
+-- Append a report about the node's current order and remember it as its last.
+function reports.send(node, kind, now, more)
+  local text = compose(node, kind, now, more or {})
   redis.call('XADD', key('reports'), '*', 'report', text)
   if kind ~= 'RecordFreed' then -- that one is about the waiter's wait, not about its order
     write_hash(key('node', node.uid), node, {report = text})
   end
+end
+
+-- Append a report about an earlier order of the node, an execution: its last report stays what it is.
+function reports.send_late(node, kind, attempt, seq, now, more)
+  local about = {run = node.run, uid = node.uid, attempt = attempt, seq = seq, epoch = node.epoch}
+  redis.call('XADD', key('reports'), '*', 'report', compose(about, kind, now, more))
 end
 
 -- Append one event to the run's audit trail; `what` is a flat list of fields and values.
