@@ -194,6 +194,8 @@ def _recovery_lost(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecis
         return []
     if status.phase is NodePhase.TIMED_OUT:
         return [Touch({"recovering": False, "due_at": None})]
+    if status.phase is not NodePhase.RUNNING:
+        return []
     said = f"worker {status.worker}, which had found it still being executed, fell silent"
     return [Move(NodePhase.TIMED_OUT, Reason.HEARTBEAT_LOST, said, {"deadline": status.deadline})]
 
