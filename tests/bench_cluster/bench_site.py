@@ -24,7 +24,7 @@ from bench_cluster.api import Api, collection, work_off
 from bench_cluster.manifests import build_tool, build_tree
 from bench_cluster.process_use import ProcessUse, find_children, read_use
 from bench_cluster.server_metrics import WRITES, Counts, difference, read_counts, writes_by_kind
-from support.control_plane import ControlPlane
+from support.control_plane import ControlPlane, install_custom_resources
 from support.ledger_server import DURABLE, LedgerServer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -230,22 +230,13 @@ async def open_site(assets: Path) -> AsyncIterator[Site]:
         LedgerServer(DURABLE) as ledger,
         tempfile.TemporaryDirectory(prefix="agentrun-bench-") as folder,
     ):
-        install_kinds(plane)
+        install_custom_resources(plane.kubeconfig)
         async with Api(plane.kubeconfig) as api:
             site = Site(plane, ledger, api, Path(folder))
             try:
                 yield site
             finally:
                 site.close()
-
-
-def install_kinds(plane: ControlPlane) -> None:
-    """Create the product's CustomResourceDefinitions."""
-    kubectl = ["kubectl", "--kubeconfig", str(plane.kubeconfig)]
-    apply = [*kubectl, "apply", "--validate=false", "-f", str(REPOSITORY / "crds")]
-    subprocess.run(apply, check=True, stdout=subprocess.DEVNULL)
-    wait = [*kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]
-    subprocess.run(wait, check=True, stdout=subprocess.DEVNULL)
 
 
 def describe_between(before: Look, after: Look, nodes: int, seconds: float) -> dict[str, Any]:

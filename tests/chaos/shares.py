@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -18,9 +17,7 @@ from typing import NoReturn
 from chaos.api_server import ApiServer
 from chaos.one_round import RoundResult, play_round
 from chaos.plans import build_plan
-from support.control_plane import ControlPlane, find_assets
-
-_REPOSITORY = Path(__file__).parents[2]
+from support.control_plane import ControlPlane, find_assets, install_custom_resources
 
 
 def play_share(given: argparse.Namespace, share: int) -> list[RoundResult]:
@@ -30,7 +27,7 @@ def play_share(given: argparse.Namespace, share: int) -> list[RoundResult]:
     assert assets is not None
     seeds = range(given.seed + share, given.seed + given.rounds, given.jobs)
     with ControlPlane(assets) as control_plane, tempfile.TemporaryDirectory(prefix="agentrun-chaos-") as temporary:
-        _install_kinds(control_plane)
+        install_custom_resources(control_plane.kubeconfig)
         return asyncio.run(_play(given, seeds, control_plane, given.keep or Path(temporary)))
 
 
@@ -52,14 +49,6 @@ async def _play(
             results.append(result)
             _tell(result, as_json=given.json)
     return results
-
-
-def _install_kinds(control_plane: ControlPlane) -> None:
-    kubectl = ["kubectl", "--kubeconfig", str(control_plane.kubeconfig)]
-    apply = [*kubectl, "apply", "--validate=false", "-f", str(_REPOSITORY / "crds")]
-    subprocess.run(apply, check=True, stdout=subprocess.DEVNULL)
-    wait = [*kubectl, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]
-    subprocess.run(wait, check=True, stdout=subprocess.DEVNULL)
 
 
 def _tell(result: RoundResult, *, as_json: bool) -> None:
