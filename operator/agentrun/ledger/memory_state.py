@@ -628,12 +628,9 @@ class NamespaceState:
             deadline_ms=deadline_ms,
             outcome=outcome,
         )
-        entry = self._next_id()
-        self.reports.entries[entry] = report
-        self.reports.unread.append(entry)
         if kind is not ReportKind.RECORD_FREED:
             node.report = report
-        self._on_report()
+        self._append_report(report)
 
     def send_late(
         self, node: NodeState, kind: ReportKind, attempt: int, seq: int, outcome: AttemptOutcome | None
@@ -650,6 +647,9 @@ class NamespaceState:
             at_ms=self.now(),
             outcome=outcome,
         )
+        self._append_report(report)
+
+    def _append_report(self, report: Report) -> None:
         entry = self._next_id()
         self.reports.entries[entry] = report
         self.reports.unread.append(entry)

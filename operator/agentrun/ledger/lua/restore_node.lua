@@ -2,7 +2,8 @@
 --
 -- KEYS[1] node (hash)   KEYS[2] run (hash)   KEYS[3] runnodes (set)   KEYS[4] record (hash; absent without one)
 -- arg: node, run, path, owner, seq, attempt, tool, state ('lost' when its order was out, else 'ended'),
---      settled {micros, tokens, calls}, estimates (micros by attempt), stake (micros of the call under way), record, status, digest, side, scope, window (ms), version, inbox (1 or 0)
+--      settled {micros, tokens, calls}, estimates (micros by attempt), stake (micros of the call
+--      under way), record, status, digest, side, scope, window (ms), version, inbox (1 or 0)
 -- ARGV[3] the record's outcome, JSON, or ''
 -- Returns 1. Node and record are set only if absent, so that a rebuild may be interrupted and repeated, and may run
 -- over a ledger that has lost nothing.
