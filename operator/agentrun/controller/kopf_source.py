@@ -32,6 +32,8 @@ from agentrun.engine.cluster_port import ChangeKind, ClusterChange
 _log = structlog.get_logger("agentrun.controller")
 _KINDS = ("AgentTool", "AgentRun", "AgentApproval")
 _PAUSE = timedelta(seconds=1)
+_Observe = Callable[[str, str | None, Mapping[str, Any]], None]
+"""Takes (kind, event type, object)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,6 @@ class KopfSource:
         self._listeners.tell(ClusterChange(ChangeKind.GONE if gone else ChangeKind.SEEN, found))
 
 
-_Observe = Callable[[str, str | None, Mapping[str, Any]], None]
-
-
 class _Session:
     """One life of kopf, in a thread of its own."""
 
@@ -110,39 +109,37 @@ class _Session:
         # Not one of the threads': kopf would leave a thread behind that waits for it, and the loop waits for that.
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._cause = "kopf ended"
 
     async def run(self) -> str:
         """Live; return why it ended."""
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[str] = loop.create_future()
-
-        def settle(cause: str) -> None:
-            if not ended.done():
-                ended.set_result(cause)
+        ended = asyncio.Event()
 
         def live() -> None:
             try:
                 with asyncio.Runner() as runner:
                     self._loop = runner.get_loop()
-                    cause = runner.run(self._live())
+                    runner.run(self._live())
             except Exception as error:  # noqa: BLE001 - the thread's edge: told to whoever begins it anew
-                cause = f"{type(error).__name__}: {error}"
+                self._cause = f"{type(error).__name__}: {error}"
             if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, cause)
+                loop.call_soon_threadsafe(ended.set)
 
         # A daemon: nothing of it is worth waiting for when the process ends.
         threading.Thread(target=live, name="kopf", daemon=True).start()
-        return await ended
+        await ended.wait()
+        return self._cause
 
     def stop(self) -> None:
         """Have it end, from another thread than its own."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
 
-    async def _live(self) -> str:
+    async def _live(self) -> None:
         insights = Insights()
         # Begun before kopf, which takes tasks that begin later for its own.
-        complete = asyncio.ensure_future(self._find_unwatched(insights))
+        guarding = asyncio.ensure_future(self._stop_if_deaf(insights))
         try:
             await kopf.operator(
                 registry=self._build_registry(),
@@ -154,17 +151,16 @@ class _Session:
                 stop_flag=self._stop,
             )
         finally:
-            complete.cancel()
-        return complete.result() if complete.done() and not complete.cancelled() else "kopf ended"
+            guarding.cancel()
 
-    async def _find_unwatched(self, insights: Insights) -> str:
+    async def _stop_if_deaf(self, insights: Insights) -> None:
         """Stop kopf if it has not found all kinds: it would never look for them again."""
         await insights.ready_resources.wait()
         found = {resource.plural for resource in insights.watched_resources}
         missing = sorted(PLURALS[kind] for kind in _KINDS if PLURALS[kind] not in found)
         if missing:
+            self._cause = f"kopf did not find {', '.join(missing)}"
             self._stop.set()
-        return f"kopf did not find {', '.join(missing)}" if missing else "kopf ended"
 
     def _build_registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()

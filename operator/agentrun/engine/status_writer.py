@@ -151,14 +151,19 @@ class StatusWriter:
             fresh = await self._find_anew(run, node.stored)
             if fresh is None:
                 return
-            await self._services.refuse_if_overtaken()
             stored = await self._services.cluster.replace_status(fresh.model_copy(update={"status": status}))
         node.stored = _keep_status(stored, status)
 
     async def _find_anew(self, run: RunMemory, known: AgentNode) -> AgentNode | None:
-        """Return the node's object as it is now, made again if its run is there; None: the run is gone."""
+        """Return the node's object as it is now, made again if its run is there; None: the run is gone.
+
+        Raises :class:`EpochLostError` when it is a successor's by now.
+        """
         cluster = self._services.cluster
-        for found in await cluster.list_nodes(run.namespace, run.uid):
+        nodes = await cluster.list_nodes(run.namespace, run.uid)
+        # After the list: what a successor writes from here on has a version that was not in it.
+        await self._services.refuse_if_overtaken()
+        for found in nodes:
             if found.metadata.name == known.metadata.name:
                 return found
         sight = await cluster.find_run(run.namespace, run.name)
@@ -166,14 +171,10 @@ class StatusWriter:
             # Its nodes went with it. The watch tells of the run's end, and the turn after that winds it up.
             run.deleted = True
             return None
-        await self._services.refuse_if_overtaken()
         try:
             created = await cluster.create_node(known.model_copy(update={"status": None}))
         except AlreadyExistsError as error:
-            # Seen too late to be in the list: the name carries the run's uid, so it is no other's.
-            if not isinstance(error.existing, AgentNode):
-                raise
-            created = error.existing
+            raise ConflictError(f"{error}, though it was in no list: it is looked at again") from error
         # Orders that are out know it by its old uid.
         run.paths_by_uid[created.metadata.uid] = known.spec.path
         return created
