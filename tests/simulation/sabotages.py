@@ -122,19 +122,26 @@ def _replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _replaced_in_commits(name: str, stand_in: Callable[..., object]) -> Iterator[None]:
+    """Have other code stand in the place of a rule of the ledger's state, while it takes commits alone."""
+    commit = MemoryLedger._commit
+
+    def commit_without(self: MemoryLedger, claim: Claim, outcome: AttemptOutcome) -> CommitVerdict:
+        with patch.object(NamespaceState, name, stand_in):
+            return commit(self, claim, outcome)
+
+    with _replaced((MemoryLedger, "_commit", commit_without)):
+        yield
+
+
 # --- the ten guards of the ledger protocol
 
 
 @_sabotage("commit-without-token", "only_the_standing_claim_commits", 17)
 def _commit_without_token() -> Iterator[None]:
     """The ledger takes every commit, whoever holds the claim by now."""
-    commit = MemoryLedger._commit
-
-    def commit_anyway(self: MemoryLedger, claim: Claim, outcome: AttemptOutcome) -> CommitVerdict:
-        with patch.object(NamespaceState, "holds_claim", lambda *_: True):
-            return commit(self, claim, outcome)
-
-    with _replaced((MemoryLedger, "_commit", commit_anyway)):
+    with _replaced_in_commits("holds_claim", lambda *_: True):
         yield
 
 
@@ -149,12 +156,10 @@ def _claim_without_record() -> Iterator[None]:
         node: NodeState,
         order: Order,
         record: RecordState | None,
-        worker: WorkerIdentity,
-        token: str,
-        *,
+        *asker: Any,
         recovers: bool,
     ) -> ClaimAnswer | None:
-        return gate(self, space, node, order, record if recovers else None, worker, token, recovers=recovers)
+        return gate(self, space, node, order, record if recovers else None, *asker, recovers=recovers)
 
     with _replaced((MemoryLedger, "_gate", look_at_no_record)):
         yield
@@ -231,19 +236,11 @@ def _reclaim_without_record() -> Iterator[None]:
         return reclaim(self, space, worker, consumer, count, found)
 
     def look_at_no_record(
-        self: MemoryLedger,
-        space: NamespaceState,
-        node: NodeState,
-        order: Order,
-        record: RecordState | None,
-        worker: WorkerIdentity,
-        token: str,
-        *,
-        recovers: bool,
+        self: MemoryLedger, space: NamespaceState, node: NodeState, order: Order, *about: Any, recovers: bool
     ) -> ClaimAnswer | None:
         if (node.uid, order.seq) in taken_over and not recovers:
             return None
-        return gate(self, space, node, order, record, worker, token, recovers=recovers)
+        return gate(self, space, node, order, *about, recovers=recovers)
 
     with _replaced((MemoryLedger, "_reclaim", hand_on_all), (MemoryLedger, "_gate", look_at_no_record)):
         yield
@@ -373,13 +370,7 @@ def _rebuild_adds() -> Iterator[None]:
 @_sabotage("hold-not-returned", "money_adds_up", 0)
 def _hold_not_returned() -> Iterator[None]:
     """A commit leaves what was held for the call in the run's counter."""
-    commit = MemoryLedger._commit
-
-    def keep_the_hold(self: MemoryLedger, claim: Claim, outcome: AttemptOutcome) -> CommitVerdict:
-        with patch.object(NamespaceState, "give_back", lambda self, node: None):
-            return commit(self, claim, outcome)
-
-    with _replaced((MemoryLedger, "_commit", keep_the_hold)):
+    with _replaced_in_commits("give_back", lambda *_: None):
         yield
 
 
