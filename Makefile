@@ -62,7 +62,7 @@ test-cluster: setup ## Run the tests on a real API server: KUBECONFIG's, else on
 	  $(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/cluster $(ARGS)
 
 .PHONY: chaos
-chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200; SEED=4711 again; ARGS=--help
+chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200 JOBS=2; SEED=4711 again; ARGS=--help
 	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests \
 	  $(PY) -m chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(if $(filter command line,$(origin JOBS)),--jobs $(JOBS)) $(ARGS)
 
