@@ -1,11 +1,13 @@
 """Whole runs on virtual time: what may happen only once, repetitions, crashes of workers, recovery by lookup."""
 
+import asyncio
+
 import pytest
 
-from agentrun.contract.defaults import RECOVERY_WAIT
+from agentrun.contract.defaults import CLAIM_WITHIN, RECOVERY_WAIT
 from agentrun.contract.failures import Effect, FailureClass, Reason
 from agentrun.contract.orders import Amount, AttemptOutcome
-from agentrun.ledger.port import Claim, CommitVerdict
+from agentrun.ledger.port import Claim, CommitVerdict, DispatchAnswer
 from agentrun_worker.outcomes import not_started
 from support.scenario import Played, play
 from support.world import World, in_world
@@ -383,3 +385,29 @@ def test_a_nodes_own_budget_stops_its_retries() -> None:
         'tools: {act: [{failure: {effect: Executed, class: Retryable}, cost: "0.40"}, {result: 1}]}',
     )
     assert played.calls("act") == 1
+
+
+def test_a_call_that_was_put_on_record_and_never_sent_is_sent_at_once_by_the_next_scheduler() -> None:
+    async def test(world: World) -> None:
+        sends, hangs = world.ledger.dispatch, asyncio.Event()
+
+        async def never_arrive(*order: object) -> DispatchAnswer:
+            hangs.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nothing wakes it")
+
+        world.ledger.dispatch = never_arrive  # type: ignore[method-assign]
+        world.start_worker()
+        world.start_scheduler()
+        world.apply_run(PAY)
+        await hangs.wait()
+        assert [node.phase for node in world.nodes().values()] == ["Queued"]
+        world.ledger.dispatch = sends  # type: ignore[method-assign]
+        died_at = world.clock.now()
+        world.start_scheduler()
+        ended = await world.ended()
+        assert ended.phase == "Succeeded"
+        assert [node.attempt for node in world.nodes().values()] == [1]
+        assert world.clock.now() - died_at < CLAIM_WITHIN
+
+    in_world(test, "pay: {timeout: 10s}", "tools: {pay: [{result: {id: 1}}]}")

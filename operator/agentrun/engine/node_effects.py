@@ -15,6 +15,7 @@ from agentrun.contract.node import AgentNodeStatus, NodePhase
 from agentrun.contract.orders import Amount, OrderKind
 from agentrun.contract.tool import SideEffect
 from agentrun.decisions.deadlines import phase_deadline
+from agentrun.decisions.facts import OrderSight
 from agentrun.decisions.moves import (
     Expand,
     Fence,
@@ -159,6 +160,9 @@ class NodeEffects:
     def sync_with_ledger(self, run: RunMemory, node: NodeMemory, state: NodeLedgerState) -> None:
         """Let the ledger's order or claim win over an older status (after a restart, or a stale refusal)."""
         status = node.status
+        if state.seq < status.seq and status.phase is NodePhase.QUEUED:
+            # Written ahead and never sent: whoever wrote it died before. Nothing is gained by waiting for a claim.
+            node.sight = OrderSight.GONE
         if state.seq < status.seq or state.seq == 0:
             return
         if state.last_report is not None or state.seq == status.seq:
