@@ -50,7 +50,7 @@ demo: setup ## Run the stock transfer example on this machine, without a cluster
 
 .PHONY: test
 test: setup ## Run all tests; ARGS='-k queue' picks, JOBS=4 widens
-	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster or kills)" $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster or kills or chart)" $(ARGS)
 
 .PHONY: test-kills
 test-kills: setup ## Kill and stop real processes at named instants; tables of what came of it in test-reports/kills
@@ -60,6 +60,12 @@ test-kills: setup ## Kill and stop real processes at named instants; tables of w
 test-cluster: setup ## Run the tests on a real API server: KUBECONFIG's, else one of our own (built once per machine)
 	@assets="$$(tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" \
 	  $(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/cluster $(ARGS)
+
+.PHONY: test-chart
+test-chart: setup ## Render the Helm charts and install them on an API server of our own (helm fetched once per machine)
+	@helm="$$(tests/chart/prepare)" && assets="$$(KUBECONFIG= tests/cluster/prepare)" \
+	  && HELM="$$helm" KUBEBUILDER_ASSETS="$$assets" KUBECONFIG= \
+	  $(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/chart $(ARGS)
 
 .PHONY: chaos
 chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200 JOBS=2; SEED=4711 again; ARGS=--help
@@ -81,12 +87,12 @@ bench-cluster: setup ## Measure the operator on a control plane of its own: ARGS
 
 .PHONY: unit
 unit: setup ## Run the tests that need seconds and no API server
-	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (slow or apiserver or cluster)" $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (slow or apiserver or cluster or chart)" $(ARGS)
 
 .PHONY: coverage
 coverage: setup ## Run all tests and show which lines they missed
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster or kills)" $(ARGS)
+	@$(BIN)/coverage run -m pytest -n $(JOBS) --inline-snapshot=disable -m "not (apiserver or cluster or kills or chart)" $(ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 

@@ -44,15 +44,25 @@ def test_a_changed_file_is_reported_as_a_difference_and_written_anew(tmp_path: P
     assert write_files(files) == []
 
 
+def copy_sources(root: Path) -> set[Path]:
+    """Copy what is generated from files rather than from code; return the copies."""
+    copies = {root / path.relative_to(ROOT): path for path in ROOT.glob("charts/*/values.schema.json")}
+    for copy, path in copies.items():
+        copy.parent.mkdir(parents=True)
+        copy.write_text(path.read_text())
+    return set(copies)
+
+
 @pytest.mark.parametrize("main", [crdgen.main, docgen.main], ids=["crdgen", "docgen"])
 def test_the_check_fails_with_the_difference_until_the_files_are_written(
     main: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    sources = copy_sources(tmp_path)
     monkeypatch.setattr("sys.argv", ["generate", "--root", str(tmp_path), "--check"])
     with pytest.raises(SystemExit, match="run `make generate` and commit"):
         main()
     assert "(as generated)" in capsys.readouterr().out
-    assert list(tmp_path.iterdir()) == [], "a check changes nothing"
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == sources, "a check changes nothing"
     monkeypatch.setattr("sys.argv", ["generate", "--root", str(tmp_path)])
     main()
     monkeypatch.setattr("sys.argv", ["generate", "--root", str(tmp_path), "--check"])

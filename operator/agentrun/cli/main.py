@@ -7,7 +7,7 @@ from importlib.metadata import version as version_of
 
 from cyclopts import App, CycloptsError
 
-from agentrun.cli import init, local_run, operator_run, validate, version
+from agentrun.cli import init, ledger_secret, local_run, operator_run, validate, version
 from agentrun.cli.exit_codes import ExitCode
 from agentrun.local.manifests import STDIN
 
@@ -30,6 +30,7 @@ def build_app() -> App:
     app.command(local)
     operator = App(name="operator", help="Run the operator of a cluster.", help_format="plaintext")
     operator.command(operator_run.run, name="run", help_epilogue=operator_run.EXAMPLES)
+    operator.command(ledger_secret.make_ledger_secret, name="make-ledger-secret", help_epilogue=ledger_secret.EXAMPLES)
     app.command(operator)
     worker = App(name="worker", help="Run a worker beside an operator.", help_format="plaintext")
     # By name: the worker's packages load when it is asked for, and nothing here depends on them.

@@ -30,7 +30,7 @@ from agentrun.controller.api_objects import MODELS, PLURALS, read_object
 from agentrun.engine.cluster_port import ChangeKind, ClusterChange
 
 _log = structlog.get_logger("agentrun.controller")
-_KINDS = ("AgentTool", "AgentRun", "AgentApproval")
+WATCHED_KINDS = ("AgentTool", "AgentRun", "AgentApproval")
 _PAUSE = timedelta(seconds=1)
 _Observe = Callable[[str, str | None, Mapping[str, Any]], None]
 """Takes (kind, event type, object)."""
@@ -157,7 +157,7 @@ class _Session:
         """Stop kopf if it has not found all kinds: it would never look for them again."""
         await insights.ready_resources.wait()
         found = {resource.plural for resource in insights.watched_resources}
-        missing = sorted(PLURALS[kind] for kind in _KINDS if PLURALS[kind] not in found)
+        missing = sorted(PLURALS[kind] for kind in WATCHED_KINDS if PLURALS[kind] not in found)
         if missing:
             self._cause = f"kopf did not find {', '.join(missing)}"
             self._stop.set()
@@ -170,7 +170,7 @@ class _Session:
         async def login(**_: Any) -> kopf.ConnectionInfo:
             return self._access.for_kopf()
 
-        for kind in _KINDS:
+        for kind in WATCHED_KINDS:
             kopf.on.event(group, version, PLURALS[kind], registry=registry, id=kind.lower())(self._handler(kind))
         return registry
 

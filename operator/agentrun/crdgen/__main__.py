@@ -8,8 +8,8 @@ from agentrun.crdgen.field_reference import build_reference
 from agentrun.crdgen.generated_files import render_yaml, run_generator
 from agentrun.crdgen.resources import RESOURCES, build_definition
 
-_FOLDERS = ("crds",)
-"""Every folder that carries the definitions; a chart's folder of them is another entry."""
+_FOLDERS = ("crds", "charts/agentrun-operator/files/crds", "charts/agentrun-crds/files/crds")
+"""Every folder that carries the definitions."""
 _HEAD = "# Generated from the models by `make generate`; do not edit."
 
 
@@ -26,7 +26,9 @@ def build_files(root: Path) -> dict[Path, str]:
 
 def main() -> None:
     """Write the files, or fail when one is not what it should be."""
-    run_generator("agentrun.crdgen", "crds/ and docs/reference/manifests.md from the models", build_files)
+    run_generator(
+        "agentrun.crdgen", "crds/, their copies in charts/ and docs/reference/manifests.md from the models", build_files
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+{{/* The operator's rights. tests/chart/test_rights.py holds them against the requests that the code makes. */}}
+
+{{/* In each namespace that it serves. */}}
+{{- define "agentrun.servedRules" -}}
+- apiGroups: [agentrun.dev]
+  resources: [agenttools]
+  verbs: [list, watch]
+- apiGroups: [agentrun.dev]
+  resources: [agentruns]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [agentrun.dev]
+  resources: [agentnodes, agentapprovals]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [agentrun.dev]
+  resources: [agentruns/status, agentnodes/status, agentapprovals/status]
+  verbs: [update]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, create, update, delete]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
+{{/* In its own namespace: the leader's Lease and its Secrets, by name wherever RBAC can name one. */}}
+{{- define "agentrun.ownRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ .Values.install }}-operator]
+  verbs: [get, update]
+{{- $seals := or .Values.webhook.enabled (eq (default "" .Values.approvals.unverified) "Refuse") }}
+{{- $made := include "agentrun.makesLedgerSecret" . }}
+{{- if or $seals $made }}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames:
+    {{- if $seals }}
+    - {{ .Values.install }}-decision-seal
+    {{- end }}
+    {{- if $made }}
+    - {{ include "agentrun.ledgerSecret" . | quote }}
+    {{- end }}
+  verbs: [get]
+{{- end }}
+{{- if and .Values.webhook.enabled (eq .Values.webhook.certificates.mode "Operator") }}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [{{ .Values.install }}-webhook-tls]
+  verbs: [get, update]
+{{- end }}
+{{- end }}
+
+{{/* In the whole cluster, for the webhook alone. */}}
+{{- define "agentrun.admissionRules" -}}
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- if eq .Values.webhook.certificates.mode "Operator" }}
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+  resourceNames: [{{ include "agentrun.clusterName" . }}]
+  verbs: [get, patch]
+{{- end }}
+{{- end }}

@@ -1,0 +1,97 @@
+"""What the chart tells the operator: every setting is reached by a value, and no variable is told in vain."""
+
+from typing import Any
+
+import pytest
+
+from agentrun.controller.operator_settings import ENVIRONMENT_PREFIX, OperatorSettings
+from agentrun.decisions.decision_authority import UnverifiedDecisions
+from agentrun.telemetry.listen_address import ListenAddress
+from support.helm import Helm, Manifest, find_object, find_objects
+
+EXTERNAL = {"ledger": {"mode": "External", "url": "redis://ledger.example:6379/3"}}
+NOT_TOLD = {
+    "kubeconfig": "a pod has its service account",
+    "context": "a pod has its service account",
+    "identity": "a pod's name with a random part serves best",
+    "webhook_url": "within the cluster the chart writes the configurations, with a Service",
+}
+
+
+def environment(manifests: list[Manifest]) -> dict[str, str]:
+    (container,) = find_object(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+
+def read_settings(monkeypatch: pytest.MonkeyPatch, manifests: list[Manifest]) -> OperatorSettings:
+    """The settings that an operator in the rendered pod has."""
+    for name, value in environment(manifests).items():
+        monkeypatch.setenv(name, value)
+    return OperatorSettings()
+
+
+def test_every_setting_is_told_by_some_value_or_has_a_reason_not_to_be(helm: Helm) -> None:
+    folder = {"webhook": {"certificates": {"mode": "Secret", "secretName": "mine"}}}
+    told = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        for values in ({}, EXTERNAL, {**folder, "approvals": {"unverified": "All"}})
+        for name in environment(helm.render(values))
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+    assert told | set(NOT_TOLD) == set(OperatorSettings.model_fields)
+    assert not told & set(NOT_TOLD)
+
+
+def test_nothing_said_means_what_the_operator_means_by_it(
+    monkeypatch: pytest.MonkeyPatch, standard: list[Manifest]
+) -> None:
+    told, default = read_settings(monkeypatch, standard), OperatorSettings.model_construct()
+    different = {name for name in OperatorSettings.model_fields if getattr(told, name) != getattr(default, name)}
+    assert different == {
+        "namespaces", "lease_namespace", "listen", "webhook_listen", "webhook_name", "webhook_service", "log_json"
+    }  # fmt: skip
+    assert told.namespaces == ["agents"]
+    assert told.listen == ListenAddress("0.0.0.0", 8080)
+    assert told.unverified_decisions is UnverifiedDecisions.REFUSE
+
+
+def test_values_arrive_in_the_settings(monkeypatch: pytest.MonkeyPatch, helm: Helm) -> None:
+    values: dict[str, Any] = {
+        **EXTERNAL,
+        "install": "other",
+        "scope": {"namespaces": ["shop", "billing"]},
+        "scheduler": {
+            "leaseDuration": "30s",
+            "sessionLease": "1h",
+            "sweepEvery": "1m30s",
+            "retentionNodes": "48h",
+            "retentionMaxFinishedRuns": 1_000_000,
+            "globalLimit": 100_000,
+            "reservedSlots": {"P0": 2, "P1": 4},
+        },
+        "approvals": {"unverified": "All"},
+        "webhook": {"look": "5s", "certificates": {"life": "240h", "settle": "2m"}},
+        "logs": {"level": "debug", "json": False},
+    }
+    values["ledger"] = {**EXTERNAL["ledger"], "durability": "Accept"}
+    told = read_settings(monkeypatch, helm.render(values))
+    assert told.redis.get_secret_value() == "redis://ledger.example:6379/3"
+    assert (told.install, told.namespaces) == ("other", ["shop", "billing"])
+    assert (told.retention_max_finished_runs, told.global_limit) == (1_000_000, 100_000)
+    assert {priority.value: count for priority, count in told.reserved_slots.items()} == {"P0": 2, "P1": 4}
+    assert told.sweep_every.total_seconds() == 90
+    assert told.webhook_certificate_life.days == 10
+    assert (told.durability.value, told.log_level.value, told.log_json) == ("Accept", "debug", False)
+
+
+def test_in_mode_cluster_all_namespaces_are_served(monkeypatch: pytest.MonkeyPatch, helm: Helm) -> None:
+    assert read_settings(monkeypatch, helm.render({"scope": {"mode": "Cluster"}})).namespaces == []
+
+
+def test_a_password_stands_in_no_manifest(helm: Helm, standard: list[Manifest]) -> None:
+    external = helm.render({"ledger": {"mode": "External", "existingSecret": {"name": "mine", "key": "where"}}})
+    for manifests, want in ((standard, ("agentrun-agentrun-operator-ledger", "url")), (external, ("mine", "where"))):
+        (container,) = find_object(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+        (source,) = [entry["valueFrom"] for entry in container["env"] if entry["name"] == "AGENTRUN_OPERATOR_REDIS"]
+        assert (source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]) == want
+        assert find_objects(manifests, "Secret") == []
