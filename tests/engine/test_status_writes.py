@@ -8,7 +8,9 @@ from datetime import timedelta
 import pytest
 
 from agentrun.contract.node import AgentNode
+from agentrun.contract.run import Priority
 from agentrun.engine.cluster_port import ClusterObject, ConflictError, GoneError
+from agentrun.engine.settings import SchedulerSettings
 from support.world import World, in_world
 
 ONE = "nodes: [{name: a, tool: act}]"
@@ -63,6 +65,33 @@ def test_an_urgent_call_does_not_wait_until_a_long_line_is_written() -> None:
         await world.ended("line")
 
     in_world(test, "act: {timeout: 10s, sideEffect: None}", "tools: {act: [{result: 1, delay: 500ms}]}")
+
+
+def test_an_urgent_status_passes_those_of_long_lines_at_a_server_that_writes_one_at_a_time() -> None:
+    async def test(world: World) -> None:
+        replace, server = world.cluster.replace_status, asyncio.Lock()
+
+        async def replace_in_turn(changed: ClusterObject) -> ClusterObject:
+            async with server:
+                await asyncio.sleep(0.1)
+                return await replace(changed)
+
+        world.cluster.replace_status = replace_in_turn  # type: ignore[method-assign]
+        world.start_scheduler(settings=SchedulerSettings(reserved_slots={Priority.P0: 2}))
+        for line in range(10):
+            world.apply_run(LINE % list(range(INSTANCES // 10)), f"line-{line}")
+        await world.until(lambda: any(node.phase == "Ready" for node in world.nodes("line-0").values()))
+        world.start_worker()
+        await asyncio.sleep(1)
+        began = world.clock.now()
+        world.apply_run("priority: P0\nnodes: [{name: a, tool: quick}]", "urgent")
+        await world.ended("urgent")
+        assert (world.clock.now() - began).total_seconds() < 8
+        for line in range(10):
+            await world.ended(f"line-{line}")
+
+    tools = "act: {timeout: 10s, sideEffect: None}\nquick: {sideEffect: None}"
+    in_world(test, tools, "tools: {act: [{result: 1, delay: 5s}], quick: [{result: 1}]}")
 
 
 @pytest.mark.parametrize("answer", [ConflictError, GoneError])

@@ -35,6 +35,8 @@ class SchedulerSettings:
     reports_at_once: int = 256
     parallel_turns: int = 64
     parallel_writes: int = 32
+    parallel_lasting_writes: int = 8
+    """Of states that have merely lasted: how many are written at a time, so that they keep no urgent write waiting."""
     ledger_look: timedelta = timedelta(seconds=1)
     """How often the ledger is looked at as a whole: whether it lost data, or its server was replaced."""
     sweep_every: timedelta | None = None

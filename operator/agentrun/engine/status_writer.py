@@ -24,23 +24,26 @@ class StatusWriter:
     def __init__(self, services: EngineServices) -> None:
         self._services = services
         self._room = asyncio.Semaphore(services.settings.parallel_writes)
+        self._lasting_room = asyncio.Semaphore(services.settings.parallel_lasting_writes)
 
     async def write_nodes(self, run: RunMemory, before_node: Callable[[NodeMemory], Awaitable[None]]) -> None:
         """Write every status that is due, in parallel; the others get their time on the timers' heap.
 
-        Of states that have merely lasted only so many are written as go at once, and the run is woken for the rest: a
-        thousand of them in line would keep the run's next calls, and the slots set aside for them, waiting.
+        Of states that have merely lasted only a few are written, all runs together, and the run is woken for the rest:
+        thousands of them in line would keep the next calls, and the slots set aside for them, waiting.
         ``before_node`` is awaited for each node that is written (it fills in what an inbox needs).
         """
         if run.deleted:
             self._write_no_more(run)
         now = self._services.now()
-        due = self._sort(run, now)
-        due.extend(self._find_lasting(run, now))
-        if due:
+        due, lasting = self._sort(run, now), self._find_lasting(run, now)
+        if due or lasting:
             # What fails stays unsorted, and is looked at again.
-            run.unsorted.update((node.path, None) for node in due)
-            await asyncio.gather(*(self._write_one(run, node, before_node) for node in due))
+            run.unsorted.update((node.path, None) for node in (*due, *lasting))
+            await asyncio.gather(
+                *(self._write_one(run, node, before_node) for node in due),
+                *(self._write_lasting(run, node, before_node) for node in lasting),
+            )
         self.acknowledge(run)
 
     def _write_no_more(self, run: RunMemory) -> None:
@@ -72,7 +75,7 @@ class StatusWriter:
         """Return those whose state has lasted, as many as go at once, and have the run woken for the rest."""
         found: dict[str, NodeMemory] = {}
         while run.lasting and run.lasting[0][0] <= now:
-            if len(found) >= self._services.settings.parallel_writes:
+            if len(found) >= self._services.settings.parallel_lasting_writes:
                 self._services.timers.set(run.key, "", now)
                 break
             at, path = heapq.heappop(run.lasting)
@@ -139,6 +142,13 @@ class StatusWriter:
         node.report_ids = []
         run.unwritten.pop(node.path, None)
         run.unsorted.pop(node.path, None)
+
+    async def _write_lasting(
+        self, run: RunMemory, node: NodeMemory, before_node: Callable[[NodeMemory], Awaitable[None]]
+    ) -> None:
+        # Outside of the room for all: in its line there are never more of these than go at once.
+        async with self._lasting_room:
+            await self._write_one(run, node, before_node)
 
     async def _store(self, run: RunMemory, node: NodeMemory, ahead: AgentNodeStatus | None = None) -> None:
         if node.stored is None:
