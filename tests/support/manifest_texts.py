@@ -7,14 +7,14 @@ from textwrap import dedent
 from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.run import AgentRun
 from agentrun.contract.tool import AgentTool
-from agentrun.local.yaml_documents import read_documents
+from agentrun.local.yaml_documents import Reading, read_documents
 
 API = "agentrun.dev/v1alpha1"
 
 
 def read_yaml(text: str) -> JsonValue:
     """Return the one value of a YAML text; an empty text is an empty object."""
-    documents = list(read_documents(dedent(text).encode()))
+    documents = list(read_documents(dedent(text).encode(), Reading.YAML_1_2))
     return documents[0].value if documents else {}
 
 

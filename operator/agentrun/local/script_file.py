@@ -17,7 +17,7 @@ from agentrun.contract.node import NodePhase
 from agentrun.contract.run import RunPhase
 from agentrun.decisions.value_paths import format_path
 from agentrun.local.model_errors import explain_errors
-from agentrun.local.yaml_documents import YamlRefusedError, read_documents
+from agentrun.local.yaml_documents import Reading, YamlRefusedError, read_documents
 
 
 class Crash(StrEnum):
@@ -141,7 +141,7 @@ class ScriptRefusedError(Exception):
 def load_script(path: Path) -> Script:
     """Read a script file. Raises :class:`ScriptRefusedError`."""
     try:
-        documents = list(read_documents(path.read_bytes()))
+        documents = list(read_documents(path.read_bytes(), Reading.YAML_1_2))
     except OSError as error:
         raise ScriptRefusedError(f"{path}:1: cannot be read: {error.strerror or error}") from error
     except YamlRefusedError as error:

@@ -1,7 +1,9 @@
 """YAML files as exact JSON values with the line of every field.
 
-YAML 1.2, so that ``no``, ``1_0`` and ``0o7`` mean what Kubernetes reads. What JSON cannot carry exactly, doubled keys,
-tags and aliases that multiply are refused with their place. Knows nothing of manifests.
+What kubectl would read otherwise, or not at all, is refused with its place: scalars that mean something else to it,
+merge keys, doubled keys, tags, directives, and what stands behind ``...``. So is what JSON cannot carry exactly, and
+aliases that multiply. A script, which kubectl never sees, is read as YAML 1.2 alone. Serves manifests, scripts and
+``--set``; knows nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -10,24 +12,47 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agentrun.contract.exact_json import JsonRefusedError, JsonValue, parse_json
+from agentrun.contract.exact_json import JsonRefusedError, JsonValue, canonical_json, parse_json
+from agentrun.local.plain_scalars import AmbiguousScalarError, read_plain_scalar, read_yaml_1_2
 
 FieldPath: TypeAlias = tuple[str | int, ...]
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _MAX_VALUES = 200_000
 """Values in one document, aliases followed: a few aliases of aliases would make billions."""
-_TAG = "tag:yaml.org,2002:"
-_INTEGER = re.compile(r"[-+]?[0-9]+")
-_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
-_OCTAL = re.compile(r"0o[0-7]+")
-_DECIMAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_PROPERTIES = re.compile(r"(?:[&!]\S*(?:\s+|$))*")
+"""An anchor and a tag in front of a scalar; no scalar without quotes begins with either sign."""
+_DIRECTIVE = re.compile(r"%\S")
+_CONTENT_AT_SEPARATOR = re.compile(r"---[ \t]+[^#\s]")
+_END_OF_DOCUMENT = re.compile(r"\.\.\.(?=\s|$)")
+_SAYS_NOTHING = re.compile(r"\s*(#.*)?$")
+
+
+class Reading(StrEnum):
+    """Who reads the text besides us."""
+
+    AS_KUBECTL = "AsKubectl"
+    """kubectl does: what it would read otherwise is a fault."""
+    YAML_1_2 = "YAML1.2"
+    """Nobody does."""
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFault:
+    """One value or key that cannot be taken as it stands; the rest of its document can be read."""
+
+    line: int
+    path: FieldPath
+    problem: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +62,8 @@ class YamlDocument:
     value: JsonValue
     lines: dict[FieldPath, int]
     """Line numbers from 1 by path; a field's line is that of its key."""
+    faults: tuple[YamlFault, ...] = ()
+    """In order of their lines. What stands in the value at their paths means nothing."""
 
     def line_of(self, path: FieldPath) -> int:
         """Return the line of the field, or of what is nearest around it."""
@@ -56,19 +83,33 @@ class YamlRefusedError(Exception):
         self.remedy = remedy
 
 
-def read_documents(data: bytes) -> Iterator[YamlDocument]:
-    """Give the documents of a file, empty ones left out. Raises :class:`YamlRefusedError`."""
+def read_documents(data: bytes, reading: Reading = Reading.AS_KUBECTL) -> Iterator[YamlDocument]:
+    """Give the documents of a file, empty ones left out. Raises :class:`YamlRefusedError` for the first fault."""
+    for document in examine_documents(data, reading):
+        for fault in document.faults:
+            raise YamlRefusedError(fault.line, fault.path, fault.problem, fault.remedy)
+        yield document
+
+
+def examine_documents(data: bytes, reading: Reading = Reading.AS_KUBECTL) -> Iterator[YamlDocument]:
+    """Give the documents of a file with their faults, empty ones left out.
+
+    Raises :class:`YamlRefusedError` where nothing that follows can be read either.
+    """
     if len(data) > MAX_FILE_BYTES:
         raise YamlRefusedError(1, (), f"has {len(data)} bytes, at most {MAX_FILE_BYTES} are read", "split the file")
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise YamlRefusedError(line, (), "is not UTF-8 here", "save the file as UTF-8") from error
+    if reading is Reading.AS_KUBECTL:
+        _refuse_separators(text)
     try:
-        for node in YAML(pure=True).compose_all(text):
+        # Not the default reader, which is for writing files back: it puts marks into folded texts.
+        for node in YAML(typ="safe", pure=True).compose_all(text):
             if node is not None and not _is_empty(node):
-                yield _Builder().build(node)
+                yield _Builder(text, reading).build(node)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
@@ -84,14 +125,18 @@ def read_documents(data: bytes) -> Iterator[YamlDocument]:
 class _Builder:
     """Builds one document's value."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str, reading: Reading) -> None:
+        self._text = text
+        self._reading = reading
+        self._faults: list[YamlFault] = []
         self._lines: dict[FieldPath, int] = {}
         self._count = 0
         self._open: set[int] = set()
 
     def build(self, root: Node) -> YamlDocument:
         self._lines[()] = root.start_mark.line + 1
-        return YamlDocument(self._value(root, ()), self._lines)
+        value = self._value(root, ())
+        return YamlDocument(value, self._lines, tuple(self._faults))
 
     def _value(self, node: Node, path: FieldPath) -> JsonValue:
         self._count += 1
@@ -102,7 +147,7 @@ class _Builder:
             raise YamlRefusedError(line, path, "contains itself by an alias", "write the value out")
         match node:
             case ScalarNode():
-                return _scalar(node, path)
+                return self._scalar(node, path)
             case SequenceNode():
                 self._open.add(id(node))
                 items = [self._item(child, (*path, at)) for at, child in enumerate(node.value)]
@@ -124,63 +169,80 @@ class _Builder:
         fields: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
-            key = key_node.value if isinstance(key_node, ScalarNode) else None
-            if key is None or key == "<<":
-                raise YamlRefusedError(line, path, "has a key that is no plain text", "write the fields out")
-            # A key such as 1 or true is a text in JSON, whatever YAML would make of it.
-            name = str(key)
+            name = self._key(key_node, path)
+            if name is None:
+                continue
             if name in fields:
-                raise YamlRefusedError(line, (*path, name), f"field {name} stands here twice", "remove one of them")
+                self._fault(line, (*path, name), f"field {name} stands here twice", "remove one of them")
+                continue
             self._lines[*path, name] = line
             fields[name] = self._value(value_node, (*path, name))
         return fields
 
+    def _fault(self, line: int, path: FieldPath, problem: str, remedy: str) -> None:
+        self._faults.append(YamlFault(line, path, problem, remedy))
 
-def _scalar(node: ScalarNode, path: FieldPath) -> JsonValue:
-    line = node.start_mark.line + 1
-    text: str = node.value
-    tag = str(node.tag).removeprefix(_TAG)
-    try:
-        match tag:
-            case "str":
+    def _key(self, node: Node, path: FieldPath) -> str | None:
+        line = node.start_mark.line + 1
+        if not isinstance(node, ScalarNode):
+            self._fault(line, path, "has a key that is no text", "write the fields out")
+            return None
+        name = str(node.value)
+        if name == "<<":
+            said = "has a merge key (<<), which does not mean the same to all readers"
+            self._fault(line, path, said, "write the fields out")
+            return None
+        # A key such as 1 or true is a text in JSON.
+        if self._reading is Reading.AS_KUBECTL:
+            found = len(self._faults)
+            value = self._scalar(node, (*path, name))
+            # kubectl writes numbers with a point in half their digits: 1.10 becomes the key 1.1.
+            whole = isinstance(value, int | bool) and canonical_json(value) == name
+            if len(self._faults) == found and not isinstance(value, str) and not whole:
+                said = f"has the key {name or '(nothing)'}, which is no text"
+                self._fault(line, path, said, f'put quotes around it: "{name}"')
+        return name
+
+    def _scalar(self, node: ScalarNode, path: FieldPath) -> JsonValue:
+        line = node.start_mark.line + 1
+        text: str = node.value
+        try:
+            if node.style is None and not self._is_tagged(node):
+                return read_plain_scalar(text) if self._reading is Reading.AS_KUBECTL else read_yaml_1_2(text)
+            if str(node.tag) == _TEXT_TAG:
                 return parse_json(_quoted(text))
-            case "null":
-                return None
-            case "bool":
-                return text.lower() == "true"
-            case "int" | "float":
-                return _number(text)
-            case "timestamp":
-                return text
-            case _:
-                remedy = "remove the tag; values are read as they look"
-                raise YamlRefusedError(line, path, f"has the tag {node.tag}, which is not read", remedy)
-    except JsonRefusedError as error:
-        remedy = "write the value as a quoted text, or correct it"
-        raise YamlRefusedError(line, path, f"cannot be carried exactly: {error.problem}", remedy) from error
+        except JsonRefusedError as error:
+            remedy = "write the value as a quoted text, or correct it"
+            self._fault(line, path, f"cannot be carried exactly: {error.problem}", remedy)
+            return text
+        except AmbiguousScalarError as error:
+            self._fault(line, path, str(error), error.remedy)
+            return text
+        self._fault(line, path, f"has the tag {node.tag}, which is not read", "remove the tag, or quote the value")
+        return text
+
+    def _is_tagged(self, node: ScalarNode) -> bool:
+        written = self._text[node.start_mark.index : node.end_mark.index]
+        properties = _PROPERTIES.match(written)
+        return properties is not None and "!" in (part[0] for part in properties[0].split())
 
 
-def _number(text: str) -> JsonValue:
-    if _HEXADECIMAL.fullmatch(text) or _OCTAL.fullmatch(text):
-        return parse_json(str(int(text, 0)))
-    if _INTEGER.fullmatch(text):
-        return parse_json(str(int(text)))
-    if _DECIMAL.fullmatch(text):
-        return parse_json(_json_number(text))
-    if text.lower().lstrip("+-") in (".inf", ".nan"):
-        raise JsonRefusedError(f"{text} is no JSON number")
-    # 1_000 and the like are numbers in YAML 1.1 alone.
-    return text
-
-
-def _json_number(text: str) -> str:
-    sign = "-" if text.startswith("-") else ""
-    digits, _, exponent = text.lstrip("+-").lower().partition("e")
-    whole, _, fraction = digits.partition(".")
-    number = f"{sign}{int(whole or '0')}"
-    if fraction:
-        number += f".{fraction}"
-    return f"{number}e{exponent}" if exponent else number
+def _refuse_separators(text: str) -> None:
+    """Refuse what kubectl does not take for the border of two documents, or leaves out silently."""
+    ended_at = 0
+    for at, line in enumerate(text.splitlines(), start=1):
+        if _DIRECTIVE.match(line):
+            raise YamlRefusedError(at, (), f"has a directive ({line[:40]}), which kubectl does not read", "remove it")
+        if _CONTENT_AT_SEPARATOR.match(line):
+            said = "has content on the line of ---, which kubectl does not read"
+            raise YamlRefusedError(at, (), said, "begin the document on the next line")
+        if line.startswith("---"):
+            ended_at = 0
+        elif _END_OF_DOCUMENT.match(line):
+            ended_at = at
+        elif ended_at and not _SAYS_NOTHING.match(line):
+            said = "stands behind ... without ---: kubectl leaves it out"
+            raise YamlRefusedError(at, (), said, f"write --- instead of ... in line {ended_at}")
 
 
 def _quoted(text: str) -> str:
