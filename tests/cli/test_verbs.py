@@ -191,3 +191,38 @@ def _servers_in(folder: Path) -> list[str]:
             except OSError:
                 continue
     return found
+
+
+def test_validate_finds_what_it_can_and_says_what_it_could_not_look_at(agentrun: Run, tmp_path: Path) -> None:
+    wrong = Path(__file__).parent / "wrong_manifests"
+    text = (wrong / "several-at-once.yaml").read_text()
+    (tmp_path / "all.yaml").write_text(text)
+    answer = agentrun("validate", "all.yaml")
+    assert answer.returncode == 1
+    *problems, tool, run, count = answer.stderr.splitlines()
+    assert count == f"{len(problems)} problems found"
+    assert tool == "all.yaml:1: AgentTool work could not be read: its schemas, and calls of it, were not looked at"
+    assert run == (
+        "all.yaml:9: AgentRun Run could not be read: its references, tools and params were not looked at"
+    )
+    found = json.loads(agentrun("validate", "all.yaml", "-o", "json").stdout)
+    assert found["notLookedAt"] == [tool, run]
+    assert len(found["problems"]) == len(problems) == 6
+    assert agentrun("local", "run", "all.yaml").stderr.splitlines() == [*problems, tool, run]
+
+
+def test_a_tool_is_not_called_missing_that_may_stand_in_what_could_not_be_read(agentrun: Run, tmp_path: Path) -> None:
+    run = "kind: AgentRun\nmetadata: {name: r}\nspec: {intent: t, nodes: [{name: a, tool: work}]}\n"
+    (tmp_path / "run.yaml").write_text(f"apiVersion: agentrun.dev/v1alpha1\n{run}")
+    (tmp_path / "tools.yaml").write_text("kind: [\n")
+    answer = agentrun("validate", "run.yaml", "tools.yaml")
+    assert "does not exist" not in answer.stderr
+    assert "tools.yaml:2: the rest could not be read, and whether a tool is missing was not looked at" in answer.stderr
+
+
+def test_a_list_as_kubectl_writes_it_is_read(agentrun: Run, tmp_path: Path) -> None:
+    spec = "spec: {intent: t, nodes: [{name: a, tool: work}, {name: a, tool: work}]}"
+    item = f"- apiVersion: agentrun.dev/v1alpha1\n  kind: AgentRun\n  metadata: {{name: r}}\n  {spec}\n"
+    (tmp_path / "list.yaml").write_text(f"apiVersion: v1\nkind: List\nitems:\n{item}")
+    answer = agentrun("validate", "list.yaml")
+    assert "list.yaml:7: spec.nodes[1].name: " in answer.stderr

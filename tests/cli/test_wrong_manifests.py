@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrun.local.manifests import ManifestsRefusedError, find_problems, load_manifests
+from agentrun.local.manifest_check import find_limits, find_problems
+from agentrun.local.manifests import read_manifests
 from agentrun.schemas.validator import SchemaValidator
 
 FOLDER = Path(__file__).parent / "wrong_manifests"
@@ -23,12 +24,11 @@ def test_a_wrong_manifest_is_explained_with_file_line_field_and_remedy(
 ) -> None:
     monkeypatch.chdir(FOLDER)
     file = f"{name}.yaml"
-    try:
-        problems = find_problems(load_manifests([file], lambda: b""), SchemaValidator())
-    except ManifestsRefusedError as error:
-        problems = error.problems
+    loaded = read_manifests([file], lambda: b"")
+    problems = sorted((*loaded.problems, *find_problems(loaded, SchemaValidator())))
     want = (FOLDER / f"{name}.want").read_text()
     assert "".join(f"{problem}{os.linesep}" for problem in problems) == want
+    assert bool(find_limits(loaded)) == bool(loaded.unread)
     for problem in problems:
         assert problem.file == file
         assert problem.line > 0

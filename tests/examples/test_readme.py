@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentrun.local.manifests import find_problems, load_manifests
+from agentrun.local.manifest_check import find_problems
+from agentrun.local.manifests import load_manifests
 from agentrun.schemas.validator import SchemaValidator
 
 ROOT = Path(__file__).parents[2]

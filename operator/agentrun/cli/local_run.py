@@ -24,7 +24,8 @@ from agentrun.engine.services import EpochLostError
 from agentrun.ledger.port import LedgerFormatError, LedgerUnavailableError
 from agentrun.local.embedded_ledger import NoLedgerServerError
 from agentrun.local.local_run import Answer, LocalRun, LocalSetup
-from agentrun.local.manifests import Manifests, ManifestsRefusedError, find_problems, load_manifests
+from agentrun.local.manifest_check import find_limits, find_problems
+from agentrun.local.manifests import Manifests, read_manifests
 from agentrun.local.state_folder import StateFolder, StateFolderError
 from agentrun.schemas.validator import SchemaValidator
 from agentrun.telemetry.log_setup import LogLevel, set_up_logs
@@ -92,13 +93,9 @@ def run(
         errors().print(f"--workers {workers}: at least 1 is needed", markup=False)
         return ExitCode.USAGE
     try:
-        manifests = load_manifests(files, sys.stdin.buffer.read, build_override(set_ or []))
+        manifests = read_manifests(files, sys.stdin.buffer.read, build_override(set_ or []))
     except OverrideRefusedError as error:
         errors().print(str(error), markup=False)
-        return ExitCode.USAGE
-    except ManifestsRefusedError as error:
-        for problem in error.problems:
-            errors().print(str(problem), markup=False)
         return ExitCode.USAGE
     if not _is_usable(manifests):
         return ExitCode.USAGE
@@ -127,9 +124,9 @@ def run(
 
 
 def _is_usable(manifests: Manifests) -> bool:
-    problems = find_problems(manifests, SchemaValidator())
-    for problem in problems:
-        errors().print(str(problem), markup=False)
+    problems = sorted((*manifests.problems, *find_problems(manifests, SchemaValidator())))
+    for line in (*problems, *find_limits(manifests)):
+        errors().print(str(line), markup=False)
     if not problems and not manifests.runs:
         errors().print("the files hold no AgentRun: name the file of the run as well", markup=False)
         return False

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from agentrun.cli.exit_codes import ExitCode
 from agentrun.cli.terminal import errors, output
-from agentrun.local.manifests import ManifestProblem, Manifests, ManifestsRefusedError, find_problems, load_manifests
+from agentrun.local.manifest_check import find_limits, find_problems
+from agentrun.local.manifests import ManifestProblem, Manifests, read_manifests
 from agentrun.schemas.validator import SchemaValidator
 
 EXAMPLES = """Examples:
@@ -31,15 +32,12 @@ def validate(
 ) -> int:
     """Check manifests without a cluster: every problem with file, line, field and remedy.
 
+    What could not be read cannot be judged further: it is named after the problems, to be checked again.
+
     Exit codes: 0 all is well, 1 problems were found, 2 the command line is wrong.
     """
-    problems: tuple[ManifestProblem, ...]
-    loaded = Manifests()
-    try:
-        loaded = load_manifests(files, sys.stdin.buffer.read)
-        problems = find_problems(loaded, SchemaValidator())
-    except ManifestsRefusedError as error:
-        problems = error.problems
+    loaded = read_manifests(files, sys.stdin.buffer.read)
+    problems = sorted((*loaded.problems, *find_problems(loaded, SchemaValidator())))
     if output == "json":
         _print_json(loaded, problems)
     else:
@@ -47,7 +45,7 @@ def validate(
     return ExitCode.FAILED if problems else ExitCode.OK
 
 
-def _print_json(loaded: Manifests, problems: tuple[ManifestProblem, ...]) -> None:
+def _print_json(loaded: Manifests, problems: list[ManifestProblem]) -> None:
     answer = {
         "valid": not problems,
         "tools": [tool.metadata.name for tool in loaded.tools],
@@ -62,14 +60,17 @@ def _print_json(loaded: Manifests, problems: tuple[ManifestProblem, ...]) -> Non
             }
             for problem in problems
         ],
+        "notLookedAt": find_limits(loaded),
     }
     sys.stdout.buffer.write(orjson.dumps(answer, option=orjson.OPT_INDENT_2) + b"\n")
 
 
-def _print_text(loaded: Manifests, problems: tuple[ManifestProblem, ...]) -> None:
+def _print_text(loaded: Manifests, problems: list[ManifestProblem]) -> None:
     for problem in problems:
         errors().print(str(problem), markup=False)
     if problems:
+        for limit in find_limits(loaded):
+            errors().print(limit, markup=False)
         errors().print(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} found", markup=False)
         return
     output().print(f"valid: {len(loaded.tools)} tools, {len(loaded.runs)} runs")

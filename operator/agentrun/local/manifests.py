@@ -1,12 +1,12 @@
-"""Reading manifest files: tools and runs as the contract's models, and every problem with file, line, field and remedy.
+"""Reading manifest files: tools and runs as the contract's models, and what cannot be read with file, line and remedy.
 
-Serves ``agentrun validate`` and local mode. What is checked is what the operator checks at admission, by the same code.
+Serves ``agentrun validate`` and local mode. What the objects mean is judged in :mod:`agentrun.local.manifest_check`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -17,14 +17,10 @@ from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.object_meta import API_VERSION
 from agentrun.contract.run import AgentRun
 from agentrun.contract.tool import AgentTool
-from agentrun.decisions.admission import Violation, ViolationKind, find_tool_violations, find_violations
-from agentrun.decisions.facts import Problem
 from agentrun.decisions.value_paths import format_path
-from agentrun.engine.schema_checker import to_problems
 from agentrun.local.model_errors import explain_errors
-from agentrun.local.param_misfits import find_misfits
-from agentrun.local.yaml_documents import FieldPath, YamlDocument, YamlRefusedError, read_documents
-from agentrun.schemas.validator import SchemaValidator
+from agentrun.local.object_names import find_name_faults
+from agentrun.local.yaml_documents import FieldPath, YamlDocument, YamlRefusedError, examine_documents
 
 Manifest: TypeAlias = AgentTool | AgentRun
 _KINDS: dict[str, type[AgentTool] | type[AgentRun]] = {"AgentTool": AgentTool, "AgentRun": AgentRun}
@@ -69,12 +65,27 @@ class Source:
     document: YamlDocument
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Unread:
+    """What could not be read, and so could not be judged: an object, or the rest of a file from ``line`` on."""
+
+    file: str
+    line: int
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
 @dataclass(slots=True)
 class Manifests:
     """Everything that was read."""
 
     tools: list[AgentTool] = field(default_factory=list)
     runs: list[AgentRun] = field(default_factory=list)
+    problems: list[ManifestProblem] = field(default_factory=list)
+    """What was wrong with the rest, in order of file and line."""
+    unread: list[Unread] = field(default_factory=list)
+    """What the rest is."""
     sources: dict[tuple[str, str, str], Source] = field(default_factory=dict)
     """By (kind, namespace, name)."""
 
@@ -98,110 +109,93 @@ def load_manifests(
 ) -> Manifests:
     """Read files, folders (their YAML and JSON files, by name, without scripts) or ``-``.
 
-    Raises :class:`ManifestsRefusedError` with every problem that can be found without the others being mended.
+    Raises :class:`ManifestsRefusedError` with every problem of reading.
     """
-    loaded = Manifests()
-    problems: list[ManifestProblem] = []
-    for name, data in _read_files(paths, read_stdin, problems):
-        try:
-            for document in read_documents(data):
-                _take_in(loaded, name, document, problems, override)
-        except YamlRefusedError as error:
-            field_text = format_path(error.path) if error.path else ""
-            problems.append(ManifestProblem(name, error.line, field_text, error.problem, error.remedy))
-    if not problems and not loaded.tools and not loaded.runs:
-        problems.append(ManifestProblem(", ".join(paths), 1, "", "holds no AgentTool and no AgentRun", "add one"))
-    if problems:
-        raise ManifestsRefusedError(sorted(problems))
+    loaded = read_manifests(paths, read_stdin, override)
+    if loaded.problems:
+        raise ManifestsRefusedError(loaded.problems)
     return loaded
 
 
-def find_problems(manifests: Manifests, validator: SchemaValidator) -> tuple[ManifestProblem, ...]:
-    """Return what admission and the gate would refuse, in order of file and line."""
-    return tuple(sorted(_find(manifests, validator)))
+def read_manifests(
+    paths: Sequence[str], read_stdin: Callable[[], bytes], override: Override | None = None
+) -> Manifests:
+    """Read what can be read as :func:`load_manifests` does; what cannot stands in ``problems`` and ``unread``."""
+    loaded = Manifests()
+    for name, data in _read_files(paths, read_stdin, loaded):
+        try:
+            for document in examine_documents(data):
+                for part in _objects_in(document):
+                    _take_in(loaded, name, part, override)
+        except YamlRefusedError as error:
+            field_text = format_path(error.path) if error.path else ""
+            loaded.problems.append(ManifestProblem(name, error.line, field_text, error.problem, error.remedy))
+            loaded.unread.append(Unread(name, error.line))
+    if not (loaded.problems or loaded.tools or loaded.runs):
+        loaded.problems.append(
+            ManifestProblem(", ".join(paths), 1, "", "holds no AgentTool and no AgentRun", "add one")
+        )
+    loaded.problems.sort()
+    return loaded
 
 
-def _find(manifests: Manifests, validator: SchemaValidator) -> Iterator[ManifestProblem]:
-    def check_schema(schema: JsonObject) -> tuple[Problem, ...]:
-        return to_problems(validator.check(schema))
-
-    by_namespace: dict[str, dict[str, AgentTool]] = {}
-    for tool in manifests.tools:
-        by_namespace.setdefault(tool.metadata.namespace, {})[tool.metadata.name] = tool
-    for tool in manifests.tools:
-        near = {name: other.spec for name, other in by_namespace[tool.metadata.namespace].items()}
-        for violation in find_tool_violations(tool.metadata.name, tool.spec, near, check_schema):
-            yield _problem(manifests, tool, violation, near)
-    for run in manifests.runs:
-        near = {name: other.spec for name, other in by_namespace.get(run.metadata.namespace, {}).items()}
-        for violation in find_violations(run.spec, near, None):
-            # An invalid tool has been named above already.
-            if violation.kind is ViolationKind.PENDING and violation.value in near:
-                continue
-            yield _problem(manifests, run, violation, near)
-        source = manifests.source_of(run)
-        for field_text, message in find_misfits(run.spec, near, validator):
-            line = source.document.line_of(_parse_field(field_text))
-            yield ManifestProblem(
-                source.file, line, field_text, message, "write what the tool's params schema asks for"
-            )
-        if run.spec.cancel:
-            yield ManifestProblem(
-                source.file,
-                source.document.line_of(("spec", "cancel")),
-                "spec.cancel",
-                "is true: the run would be cancelled before it begins",
-                "remove the field",
-            )
+def _objects_in(document: YamlDocument) -> Iterator[YamlDocument]:
+    """Give the objects of a List, as ``kubectl get -o yaml`` writes it, or the document itself."""
+    value = document.value
+    if not isinstance(value, dict) or (value.get("apiVersion"), value.get("kind")) != ("v1", "List"):
+        yield document
+        return
+    items = value.get("items")
+    for at in range(len(items) if isinstance(items, list) else 0):
+        yield document.part("items", at)
 
 
-def _problem(
-    manifests: Manifests, manifest: Manifest, violation: Violation, tools: Mapping[str, object]
-) -> ManifestProblem:
-    source = manifests.source_of(manifest)
-    line = source.document.line_of(_parse_field(violation.field))
-    message = violation.message if violation.value in violation.message else f"{violation.message} ({violation.value})"
-    remedy = violation.remedy
-    near = difflib.get_close_matches(violation.value, tools, 1) if "does not exist" in message else []
-    if near:
-        remedy = f"did you mean {near[0]}? Else {remedy}"
-    return ManifestProblem(source.file, line, violation.field, message, remedy)
-
-
-def _take_in(
-    loaded: Manifests,
-    name: str,
-    document: YamlDocument,
-    problems: list[ManifestProblem],
-    override: Override | None,
-) -> None:
+def _take_in(loaded: Manifests, name: str, document: YamlDocument, override: Override | None) -> None:
     raw = document.value
     refusal = _refuse_kind(name, document)
     if refusal is not None or not isinstance(raw, dict):
-        problems.append(refusal or ManifestProblem(name, document.line_of(()), "", "is no object", "write a manifest"))
+        problem = refusal or ManifestProblem(name, document.line_of(()), "", "is no object", "write a manifest")
+        loaded.problems.append(problem)
+        loaded.unread.append(Unread(name, document.line_of(())))
         return
     kind = str(raw["kind"])
     # Whatever another cluster wrote there: a manifest says what is wanted, never what was.
     raw = {key: value for key, value in raw.items() if key != "status"}
     if kind == "AgentRun" and override is not None:
         raw = override(raw)
+    faults = [(fault.path, fault.line, fault.problem, fault.remedy) for fault in document.faults]
+    faults += [(path, document.line_of(path), said, remedy) for path, said, remedy in find_name_faults(raw)]
+    read: Manifest | None = None
     try:
         read = _KINDS[kind].from_wire(raw)
     except ValidationError as error:
         for path, message, remedy in explain_errors(error, _KINDS[kind]):
-            problems.append(ManifestProblem(name, document.line_of(path), _field_text(path), message, remedy))
+            # What stands where a value could not be read is no mistake of its own.
+            if not any(path[: len(fault[0])] == fault[0] for fault in faults if fault[0]):
+                faults.append((path, document.line_of(path), message, remedy))
+    for path, line, message, remedy in faults:
+        loaded.problems.append(ManifestProblem(name, line, _field_text(path), message, remedy))
+    if read is None or document.faults:
+        loaded.unread.append(Unread(name, document.line_of(()), kind, *_name_in(raw)))
         return
     key = _key(read)
     if key in loaded.sources:
         first = loaded.sources[key]
         said = f"{kind} {read.metadata.name} stands in {first.file}:{first.document.line_of(())} already"
-        problems.append(ManifestProblem(name, document.line_of(("metadata", "name")), "metadata.name", said, "rename"))
+        line = document.line_of(("metadata", "name"))
+        loaded.problems.append(ManifestProblem(name, line, "metadata.name", said, "rename"))
         return
     loaded.sources[key] = Source(name, document)
     if isinstance(read, AgentTool):
         loaded.tools.append(read)
     else:
         loaded.runs.append(read)
+
+
+def _name_in(raw: JsonObject) -> tuple[str, str]:
+    metadata = raw.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    return str(found.get("namespace") or "default"), str(found.get("name") or "")
 
 
 def _refuse_kind(name: str, document: YamlDocument) -> ManifestProblem | None:
@@ -224,7 +218,7 @@ def _refuse_kind(name: str, document: YamlDocument) -> ManifestProblem | None:
 
 
 def _read_files(
-    paths: Sequence[str], read_stdin: Callable[[], bytes], problems: list[ManifestProblem]
+    paths: Sequence[str], read_stdin: Callable[[], bytes], loaded: Manifests
 ) -> Iterator[tuple[str, bytes]]:
     for text in paths:
         if text in ("-", STDIN):
@@ -233,30 +227,20 @@ def _read_files(
         path = Path(text)
         files = _files_in(path) if path.is_dir() else [path]
         if not files:
-            problems.append(ManifestProblem(text, 1, "", "holds no YAML or JSON file", "name a file"))
+            loaded.problems.append(ManifestProblem(text, 1, "", "holds no YAML or JSON file", "name a file"))
         for file in files:
             try:
                 yield str(file), file.read_bytes()
             except OSError as error:
                 said = f"cannot be read: {error.strerror or error}"
-                problems.append(ManifestProblem(str(file), 1, "", said, "check the path"))
+                loaded.problems.append(ManifestProblem(str(file), 1, "", said, "check the path"))
+                loaded.unread.append(Unread(str(file), 1))
 
 
 def _files_in(folder: Path) -> list[Path]:
     # A scenario's script stands beside its manifests and is none itself.
     found = (file for file in folder.iterdir() if file.suffix in _SUFFIXES and not file.stem.endswith("script"))
     return sorted(found)
-
-
-def _parse_field(text: str) -> FieldPath:
-    """Read a field such as ``spec.nodes[2].params.left``; names with dots in them are found by their beginning."""
-    parts: list[str | int] = []
-    for piece in text.replace("[", ".[").split("."):
-        if piece.startswith("[") and piece.endswith("]") and piece[1:-1].isdigit():
-            parts.append(int(piece[1:-1]))
-        elif piece:
-            parts.append(piece)
-    return tuple(parts)
 
 
 def _field_text(path: FieldPath) -> str:

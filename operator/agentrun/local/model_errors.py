@@ -16,6 +16,9 @@ from agentrun.local.yaml_documents import FieldPath
 
 _SHOWN = 80
 _DECIMAL = re.compile(r"Decimal\('([^']*)'\)")
+_PLACES_SHOWN = 2
+"""A field that stands in more places than this is named in none of them."""
+_DEEPEST = 5
 _REMEDIES = ("remove", "write", "pass", "use", "give")
 """What a remedy begins with, where a model's own message has one behind a colon."""
 
@@ -46,8 +49,12 @@ def _explain(found: ErrorDetails, path: FieldPath, model: type[BaseModel]) -> tu
         case "extra_forbidden":
             known = _fields_at(model, path[:-1])
             name = str(path[-1])
+            elsewhere = _places_of(name, model)
             near = difflib.get_close_matches(name, known, 1, 0.6)
-            remedy = f"did you mean {near[0]}?" if near else f"remove it; known are {', '.join(sorted(known))}"
+            meant = [*near, *(elsewhere if len(elsewhere) <= _PLACES_SHOWN else ())]
+            remedy = (
+                f"did you mean {' or '.join(meant)}?" if meant else f"remove it; known are {', '.join(sorted(known))}"
+            )
             return f"there is no field {name} here", remedy
         case "missing":
             return "is missing", "add the field"
@@ -95,6 +102,32 @@ def _fields_at(model: type[BaseModel], path: FieldPath) -> list[str]:
             return []
     found = _model_in(current)
     return [info.alias or name for name, info in found.model_fields.items()] if found else []
+
+
+def _places_of(name: str, model: type[BaseModel]) -> list[str]:
+    """Return where a field of this name may stand, each place once: ``spec.execution.pool``, ``spec.nodes[].tool``."""
+    found: list[str] = []
+    begun: list[tuple[str, Any, int]] = [("", model, 0)]
+    seen: set[type[BaseModel]] = set()
+    while begun:
+        at, annotation, depth = begun.pop(0)
+        for candidate in _flatten(annotation):
+            if get_origin(candidate) in (tuple, list):
+                begun.append((f"{at}[]", get_args(candidate)[0], depth))
+        inner = _model_in(annotation)
+        if inner is None or inner in seen or depth > _DEEPEST:
+            continue
+        seen.add(inner)
+        for own, info in inner.model_fields.items():
+            alias = info.alias or own
+            place = f"{at}.{alias}" if at else alias
+            # What others write there is no place of the author's.
+            if place in ("status", "metadata"):
+                continue
+            if alias == name:
+                found.append(place)
+            begun.append((place, info.annotation, depth + 1))
+    return found
 
 
 def _inner(annotation: Any, part: str | int) -> Any:

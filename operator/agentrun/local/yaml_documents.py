@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -27,6 +27,8 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _MAX_VALUES = 200_000
 """Values in one document, aliases followed: a few aliases of aliases would make billions."""
+_STAND_IN = ""
+"""In the place of a value that cannot be taken."""
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _PROPERTIES = re.compile(r"(?:[&!]\S*(?:\s+|$))*")
 """An anchor and a tag in front of a scalar; no scalar without quotes begins with either sign."""
@@ -70,6 +72,16 @@ class YamlDocument:
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
+
+    def part(self, *path: str | int) -> YamlDocument:
+        """Return what stands at a path as a document of its own; raises :class:`LookupError` where nothing does."""
+        value: Any = self.value
+        for step in path:
+            value = value[step]
+        length = len(path)
+        lines = {found[length:]: line for found, line in self.lines.items() if found[:length] == path}
+        faults = tuple(replace(fault, path=fault.path[length:]) for fault in self.faults if fault.path[:length] == path)
+        return YamlDocument(value, lines, faults)
 
 
 class YamlRefusedError(Exception):
@@ -196,6 +208,9 @@ class _Builder:
         if self._reading is Reading.AS_KUBECTL:
             found = len(self._faults)
             value = self._scalar(node, (*path, name))
+            self._faults[found:] = [
+                replace(fault, remedy=f'put quotes around it: "{name}"') for fault in self._faults[found:]
+            ]
             # kubectl writes numbers with a point in half their digits: 1.10 becomes the key 1.1.
             whole = isinstance(value, int | bool) and canonical_json(value) == name
             if len(self._faults) == found and not isinstance(value, str) and not whole:
@@ -214,12 +229,12 @@ class _Builder:
         except JsonRefusedError as error:
             remedy = "write the value as a quoted text, or correct it"
             self._fault(line, path, f"cannot be carried exactly: {error.problem}", remedy)
-            return text
+            return _STAND_IN
         except AmbiguousScalarError as error:
             self._fault(line, path, str(error), error.remedy)
-            return text
+            return _STAND_IN
         self._fault(line, path, f"has the tag {node.tag}, which is not read", "remove the tag, or quote the value")
-        return text
+        return _STAND_IN
 
     def _is_tagged(self, node: ScalarNode) -> bool:
         written = self._text[node.start_mark.index : node.end_mark.index]
