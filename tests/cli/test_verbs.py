@@ -202,9 +202,7 @@ def test_validate_finds_what_it_can_and_says_what_it_could_not_look_at(agentrun:
     *problems, tool, run, count = answer.stderr.splitlines()
     assert count == f"{len(problems)} problems found"
     assert tool == "all.yaml:1: AgentTool work could not be read: its schemas, and calls of it, were not looked at"
-    assert run == (
-        "all.yaml:9: AgentRun Run could not be read: its references, tools and params were not looked at"
-    )
+    assert run == ("all.yaml:9: AgentRun Run could not be read: its references, tools and params were not looked at")
     found = json.loads(agentrun("validate", "all.yaml", "-o", "json").stdout)
     assert found["notLookedAt"] == [tool, run]
     assert len(found["problems"]) == len(problems) == 6
@@ -217,7 +215,7 @@ def test_a_tool_is_not_called_missing_that_may_stand_in_what_could_not_be_read(a
     (tmp_path / "tools.yaml").write_text("kind: [\n")
     answer = agentrun("validate", "run.yaml", "tools.yaml")
     assert "does not exist" not in answer.stderr
-    assert "tools.yaml:2: the rest could not be read, and whether a tool is missing was not looked at" in answer.stderr
+    assert "tools.yaml:2: what stands from here on was not read; whether a tool" in answer.stderr
 
 
 def test_a_list_as_kubectl_writes_it_is_read(agentrun: Run, tmp_path: Path) -> None:

@@ -39,12 +39,12 @@ def values_of(text: str) -> list[JsonValue]:
     return [document.value for document in read_documents(text.encode())]
 
 
-@pytest.mark.parametrize(("scalar", "want"), table(AGREED))
+@pytest.mark.parametrize("scalar, want", table(AGREED))
 def test_a_scalar_that_all_read_alike_is_read(scalar: str, want: str) -> None:
     assert canonical_json(read_plain_scalar(scalar)) == canonical_json(parse_json(want))
 
 
-@pytest.mark.parametrize(("scalar", "reading"), table(OTHERWISE))
+@pytest.mark.parametrize("scalar, reading", table(OTHERWISE))
 def test_a_scalar_that_kubectl_reads_otherwise_is_refused_with_its_reading(scalar: str, reading: str) -> None:
     with pytest.raises(AmbiguousScalarError) as refused:
         read_plain_scalar(scalar)
@@ -77,7 +77,7 @@ def test_the_recorded_readings_are_those_of_the_kubectl_on_this_machine() -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "want"),
+    "text, want",
     [
         pytest.param("x: 'no'", {"x": "no"}, id="quoted"),
         pytest.param('x: "010"', {"x": "010"}, id="quoted twice"),
@@ -105,7 +105,7 @@ def test_every_fault_of_a_document_is_found_with_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "want"),
+    "text, line, want",
     [
         pytest.param("a: 1\ny: 2\n", 2, "y without quotes means true to kubectl", id="key y"),
         pytest.param("010: x\n", 1, "010 without quotes means 8 to kubectl", id="key in octal"),

@@ -23,6 +23,7 @@ from agentrun.schemas.validator import SchemaValidator
 from agentrun.telemetry.liveness import Liveness
 from agentrun.telemetry.metric_book import build_registry
 from agentrun.telemetry.probe_server import CannotListenError, ProbeAnswer
+from agentrun.telemetry.setting_faults import explain_settings
 from agentrun.telemetry.vital_signs import show_vital_signs
 from agentrun_worker.executor import Executor, SecretSource
 from agentrun_worker.http_executor import HttpExecutor
@@ -120,9 +121,9 @@ def run(
     try:
         settings = ProcessSettings(**_set_only(given))
     except ValidationError as error:
-        for fault in error.errors(include_input=False, include_url=False):
-            field = str(fault["loc"][0]) if fault["loc"] else ""
-            print(f"{field} ({ENVIRONMENT_PREFIX}{field.upper()}): {fault['msg']}", file=sys.stderr)  # noqa: T201
+        options = {field: f"--{field.replace('_', '-')}" for field in given} | {"import_paths": "--import-path"}
+        for line in explain_settings(error, ENVIRONMENT_PREFIX, options):
+            print(line, file=sys.stderr)  # noqa: T201
         return ExitCode.USAGE
     set_up_logs(settings.log_level, as_json=settings.log_json)
     try:

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN
+from agentrun.ledger.ledger_url import check_ledger_url
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.listen_address import ListenAddress, parse_address
 from agentrun_worker.log_setup import LogLevel
@@ -27,6 +28,17 @@ def _duration(value: object) -> timedelta:
     return value if isinstance(value, timedelta) else parse_duration(value)  # type: ignore[arg-type]
 
 
+def _ledger_url(value: SecretStr) -> SecretStr:
+    check_ledger_url(value.get_secret_value())
+    return value
+
+
+def _folder(value: Path) -> Path:
+    if not value.is_dir():
+        raise ValueError("is no folder" if value.exists() else "is not there: check the path")
+    return value
+
+
 def _paths(value: object) -> object:
     return [part for part in value.split(":") if part] if isinstance(value, str) else value
 
@@ -37,6 +49,7 @@ def _positive(value: timedelta) -> timedelta:
     return value
 
 
+Folder = Annotated[Path, AfterValidator(_folder)]
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 
 
@@ -45,15 +58,15 @@ class ProcessSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="ignore")
 
-    redis: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    redis: Annotated[SecretStr, AfterValidator(_ledger_url)] = SecretStr("redis://127.0.0.1:6379/0")
     """The ledger; the URL may hold a password, so it is never shown."""
     install: Annotated[str, Field(pattern=NODE_NAME_PATTERN, max_length=63)] = "agentrun"
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"
     pool: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")] = "shared"
     name: Annotated[str, Field(max_length=253)] | None = None
     slots: Annotated[int, Field(ge=1, le=1000)] = 4
-    import_paths: Annotated[list[Path], BeforeValidator(_paths), NoDecode] = []
-    secrets_directory: Path | None = None
+    import_paths: Annotated[list[Folder], BeforeValidator(_paths), NoDecode] = []
+    secrets_directory: Folder | None = None
     durability: Durability = Durability.REQUIRE
     heartbeat: Duration = _PACE.heartbeat
     cancel_grace: Duration = _PACE.cancel_grace

@@ -84,7 +84,7 @@ def init(
 ) -> int:
     """Write a first tool: a Python file and a manifest. Nothing is ever overwritten.
 
-    Exit codes: 0 written, 2 a file is there already or the name cannot be used.
+    Exit codes: 0 written, 2 a file is there already, or the name or folder cannot be used.
     """
     if not _NAME.fullmatch(name):
         errors().print(f"--name {name}: use lower-case letters, digits and dashes, at most 40", markup=False)
@@ -98,10 +98,15 @@ def init(
         if path.exists():
             errors().print(f"{path} is there already: choose another --name or folder", markup=False)
             return ExitCode.USAGE
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-        output().print(f"wrote {path}", markup=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+            output().print(f"wrote {path}", markup=False)
+    except OSError as error:
+        said = f"{error.filename or folder}: {error.strerror or error}; name a folder that can be written in"
+        errors().print(said, markup=False)
+        return ExitCode.USAGE
     output().print(f"try it: agentrun local run {folder / f'{name}.yaml'}", markup=False)
     return ExitCode.OK

@@ -21,6 +21,7 @@ from agentrun.cli.scenario import run_scenario
 from agentrun.cli.terminal import errors, is_terminal, output
 from agentrun.cli.tree_printer import LinePrinter, LiveTree
 from agentrun.engine.services import EpochLostError
+from agentrun.ledger.ledger_url import check_ledger_url
 from agentrun.ledger.port import LedgerFormatError, LedgerUnavailableError
 from agentrun.local.embedded_ledger import NoLedgerServerError
 from agentrun.local.local_run import Answer, LocalRun, LocalSetup
@@ -91,6 +92,12 @@ def run(
     set_up_logs(log_level)
     if workers < 1:
         errors().print(f"--workers {workers}: at least 1 is needed", markup=False)
+        return ExitCode.USAGE
+    try:
+        if redis is not None:
+            check_ledger_url(redis)
+    except ValueError as error:
+        errors().print(f"--redis: {error}", markup=False)
         return ExitCode.USAGE
     try:
         manifests = read_manifests(files, sys.stdin.buffer.read, build_override(set_ or []))

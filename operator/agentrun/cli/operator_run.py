@@ -72,6 +72,7 @@ def run(
     from agentrun.engine.services import EpochLostError
     from agentrun.telemetry.log_setup import set_up_logs
     from agentrun.telemetry.probe_server import CannotListenError
+    from agentrun.telemetry.setting_faults import explain_settings
 
     given: dict[str, Any] = {
         "kubeconfig": kubeconfig,
@@ -88,9 +89,9 @@ def run(
     try:
         settings = OperatorSettings(**{field: value for field, value in given.items() if value is not None})
     except ValidationError as error:
-        for fault in error.errors(include_input=False, include_url=False):
-            field = str(fault["loc"][0]) if fault["loc"] else ""
-            errors().print(f"{field} ({ENVIRONMENT_PREFIX}{field.upper()}): {fault['msg']}", markup=False)
+        options = {field: f"--{field.replace('_', '-')}" for field in given} | {"namespaces": "--namespace"}
+        for line in explain_settings(error, ENVIRONMENT_PREFIX, options):
+            errors().print(line, markup=False)
         return ExitCode.USAGE
     set_up_logs(settings.log_level, as_json=settings.log_json)
     try:

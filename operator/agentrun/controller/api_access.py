@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import kopf
+import yaml  # type: ignore[import-untyped]
 from kubernetes import client, config
 
 
@@ -87,9 +89,19 @@ def load_access(kubeconfig: Path | None = None, context: str | None = None) -> A
         contexts, current = config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
             str(kubeconfig) if kubeconfig else None
         )
-    except config.ConfigException as error:
+    # The client library translates only some of what a file that is none makes it raise.
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        spoken = isinstance(error, (config.ConfigException, OSError))
+        said = str(error) if spoken else f"is no kubeconfig ({type(error).__name__}: {error})"
         raise NoClusterError(
-            f"no API server to talk to: {error}; name a kubeconfig with --kubeconfig or the variable KUBECONFIG"
+            f"no API server to talk to: kubeconfig {_name_of(kubeconfig)}: {' '.join(said.split())}; "
+            "name a kubeconfig with --kubeconfig or the variable KUBECONFIG"
         ) from error
     chosen = next((known for known in contexts if known["name"] == context), current)
     return ApiAccess(found, chosen["context"].get("namespace") or "default")
+
+
+def _name_of(kubeconfig: Path | None) -> str:
+    if kubeconfig is None:
+        return os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return str(kubeconfig) if kubeconfig.exists() else f"{kubeconfig}, which is not there"

@@ -39,7 +39,7 @@ def find_limits(manifests: Manifests) -> tuple[str, ...]:
         elif unread.kind:
             said.append(f"{place}{named} could not be read: its references, tools and params were not looked at")
         else:
-            said.append(f"{place}the rest could not be read, and whether a tool is missing was not looked at")
+            said.append(f"{place}what stands from here on was not read; whether a tool is missing was not looked at")
     return tuple(said)
 
 

@@ -143,7 +143,7 @@ def load_script(path: Path) -> Script:
     try:
         documents = list(read_documents(path.read_bytes(), Reading.YAML_1_2))
     except OSError as error:
-        raise ScriptRefusedError(f"{path}:1: cannot be read: {error.strerror or error}") from error
+        raise ScriptRefusedError(f"{path}:1: cannot be read: {error.strerror or error}; check the path") from error
     except YamlRefusedError as error:
         raise ScriptRefusedError(f"{path}:{error.line}: {error.problem}; {error.remedy}") from error
     if len(documents) != 1:
