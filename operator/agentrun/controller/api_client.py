@@ -14,7 +14,7 @@ import aiohttp
 
 from agentrun.contract.exact_json import JsonObject, JsonRefusedError, canonical_json, parse_json
 from agentrun.controller.api_access import ApiAccess
-from agentrun.controller.api_errors import WatchExpiredError, api_error
+from agentrun.controller.api_errors import NoAnswerError, WatchExpiredError, api_error
 from agentrun.engine.cluster_port import ClusterUnavailableError
 
 _ANSWER_WITHIN = timedelta(seconds=30)
@@ -88,7 +88,7 @@ class ApiClient:
                 status, text = response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._note(verb, path, None)
-            raise ClusterUnavailableError(f"{verb} {path}: {type(error).__name__}: {error}") from error
+            raise NoAnswerError(f"{verb} {path}: {type(error).__name__}: {error}") from error
         self._note(verb, path, status)
         answer = _read(text)
         if status == 401:

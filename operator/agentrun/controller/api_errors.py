@@ -18,6 +18,22 @@ class ObjectRefusedError(Exception):
     """The API server will never take this object (400, 413, 422): a bug, or a schema older than this operator."""
 
 
+class NoAnswerError(ClusterUnavailableError):
+    """Nothing answered at the API server's address, or not in time."""
+
+
+class NotServedError(ClusterUnavailableError):
+    """The API server answered, and does not serve the kind (404 without an object), or not yet."""
+
+
+class AccessRefusedError(ClusterUnavailableError):
+    """The API server answered, and does not know us (401) or does not let us do this (403)."""
+
+    def __init__(self, said: str, status: int) -> None:
+        super().__init__(said)
+        self.is_unknown = status == 401
+
+
 class WatchExpiredError(Exception):
     """The version to watch from is gone (410): list again."""
 
@@ -33,7 +49,7 @@ def api_error(status: int, answer: JsonObject, what: str) -> Exception:
         case 404:
             # No object is named: the kind is not served. A server that was just started answers so for every custom
             # resource, and nothing of it is gone.
-            return ClusterUnavailableError(f"{said} (not served, or not yet; are the CRDs installed?)")
+            return NotServedError(f"{said} (not served, or not yet; are the CRDs installed?)")
         case 409 if reason == "AlreadyExists":
             return NameTakenError(said)
         case 409:
@@ -46,7 +62,10 @@ def api_error(status: int, answer: JsonObject, what: str) -> Exception:
             return QuotaExceededError(quota.group(1))
         case 400 | 413 | 422:
             return ObjectRefusedError(said)
-        # 401: a token on its way to be renewed; 403: rights that are missing now, and may be given; 429, 5xx: load.
+        # A token on its way to be renewed; rights that are missing now, and may be given.
+        case 401 | 403:
+            return AccessRefusedError(said, status)
+        # 429, 5xx: load.
         case _:
             return ClusterUnavailableError(said)
 

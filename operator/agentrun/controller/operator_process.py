@@ -22,7 +22,7 @@ from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
 from agentrun.controller.operator_settings import OperatorSettings
 from agentrun.controller.operator_signs import OperatorSigns
-from agentrun.controller.served_kinds import wait_for_kinds
+from agentrun.controller.served_kinds import wait_for_kinds, warn_of_missing_namespaces
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
 from agentrun.controller.webhook.seal_key import SealKey, SealVerifier
@@ -201,6 +201,7 @@ class OperatorProcess:
 
     async def _campaign(self, client: ApiClient, leadership: Leadership, webhook: WebhookService | None) -> None:
         await wait_for_kinds(client)
+        await warn_of_missing_namespaces(client, dict.fromkeys((*self._settings.namespaces, self._namespace)))
         if webhook is not None:
             await webhook.start()
         self._signs.note_candidate()
