@@ -357,3 +357,35 @@ def test_nodes_that_wait_for_a_retry_count_in_the_backlog() -> None:
     assert refused is not None
     assert refused.reason == "BacklogFull"
     assert played.phases["a"] == played.phases["b"] == "Succeeded"
+
+
+def test_a_failed_run_says_which_failure_came_first() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, tool: bad}, {name: b, dependsOn: [a], tool: bad}]")
+        ended = await world.ended()
+        assert (ended.phase, ended.reason) == ("Failed", "NodeFailed")
+        assert ended.message == "node a is dead: NoSuchCustomer: 4711 is not known"
+        succeeded = next(found for found in ended.conditions if found.type == "Succeeded")
+        assert succeeded.message == ended.message
+
+    failure = "{class: Permanent, reason: NoSuchCustomer, message: 4711 is not known}"
+    in_world(test, "bad: {}", f"tools: {{bad: [{{failure: {failure}}}]}}")
+
+
+def test_a_run_whose_fan_out_died_says_which_instance_failed_and_why() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(
+            "nodes: [{name: all, type: FanOut, fanOut: {items: [1, 2], join: {rule: AtLeast, count: 2},"
+            ' node: {tool: bad, onFailure: Continue, params: {n: "${item}"}}}}]'
+        )
+        ended = await world.ended()
+        assert ended.phase == "Failed"
+        assert ended.message == "node all is dead: node all.1: NoSuchCustomer: 4711 is not known"
+
+    failure = "{failure: {class: Permanent, reason: NoSuchCustomer, message: 4711 is not known}}"
+    script = f"tools: {{bad: [{{when: {{n: 2}}, answers: [{failure}]}}, {{answers: [{{result: 1}}]}}]}}"
+    in_world(test, "bad: {}", script)

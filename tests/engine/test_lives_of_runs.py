@@ -33,6 +33,7 @@ def test_a_finished_run_that_is_created_again_executes_nothing_and_copies_the_ou
         second = await world.ended()
         assert (second.phase, second.reason) == (first.phase, "AlreadyFinished")
         assert second.copy_of
+        assert "spec.rerunToken" in second.message
         assert second.counts == {"Succeeded": 1}
         assert world.nodes() == {}
         assert world.counts.calls["act"] == 1

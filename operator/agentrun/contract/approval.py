@@ -134,6 +134,8 @@ class AgentApprovalStatus(ContractModel):
     """What became of it."""
     message: LongText = ""
     """Why an answer was refused."""
+    verdict: Verdict | None = None
+    """The verdict that was carried out or refused. Whatever is written into the spec afterwards does not count."""
     verified: bool | None = None
     """Whether the admission webhook vouches for who gave the answer."""
     applied_at: Timestamp | None = None

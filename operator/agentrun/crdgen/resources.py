@@ -97,7 +97,7 @@ RESOURCES = (
             ("Node", "string", ".status.request.node", 0),
             ("Kind", "string", ".status.request.kind", 0),
             ("State", "string", ".status.state", 0),
-            ("Verdict", "string", ".spec.decision.verdict", 0),
+            ("Verdict", "string", ".status.verdict", 0),
             ("Question", "string", ".status.request.question", 1),
             # kubectl shows a date as an age, and one that is still to come as <invalid>
             ("Expires", "string", ".status.request.expiresAt", 1),

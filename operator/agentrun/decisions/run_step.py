@@ -34,6 +34,8 @@ class RunView:
     """The first node that is Dead because of a limit, and not tolerated."""
     aborting: str = ""
     """The first untolerated Dead node whose policy is Abort."""
+    cause: str = ""
+    """Why that node is Dead, for people: which node's failure it was, its reason and message."""
     suspending: int = 0
     """Dead nodes whose policy is Suspend."""
     record_waiters: int = 0
@@ -80,7 +82,7 @@ def decide_run(view: RunView) -> RunDecision:
 
 def _find_ending(view: RunView) -> Ending | None:
     if view.limit_breaker:
-        return Ending(RunPhase.DEAD, Reason.TOO_MANY_ITEMS, f"node {view.limit_breaker} passed a limit")
+        return Ending(RunPhase.DEAD, Reason.TOO_MANY_ITEMS, f"node {view.limit_breaker} passed a limit{_why(view)}")
     if view.deleted:
         return Ending(RunPhase.CANCELLED, Reason.CANCELLED, "the run was deleted", cancels_running=True)
     if view.status.cancel_requested:
@@ -93,5 +95,9 @@ def _find_ending(view: RunView) -> Ending | None:
     elif view.deadline is not None and view.now >= view.deadline:
         return Ending(RunPhase.FAILED, Reason.RUN_DEADLINE_EXCEEDED, "the run's time is over")
     if view.aborting:
-        return Ending(RunPhase.FAILED, Reason.NODE_FAILED, f"node {view.aborting} is dead")
+        return Ending(RunPhase.FAILED, Reason.NODE_FAILED, f"node {view.aborting} is dead{_why(view)}")
     return None
+
+
+def _why(view: RunView) -> str:
+    return f": {view.cause}" if view.cause else ""

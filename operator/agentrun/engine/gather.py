@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import TypeGuard
 
+from agentrun.contract.model_base import cut_text
 from agentrun.contract.node import INBOX_PHASES, NodePhase
 from agentrun.contract.run import RunPhase
 from agentrun.decisions.deadlines import run_deadline
@@ -15,6 +17,8 @@ from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.value_scope import RunScope
 
 _NO_CHILDREN = JoinCounter()
+_CAUSE_SHOWN = 512
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 def gather_run(run: RunMemory, now: datetime, ledger_since: datetime | None = None) -> RunFacts:
@@ -75,10 +79,31 @@ def gather_view(run: RunMemory, now: datetime) -> RunView:
         ending=run.ending,
         limit_breaker=run.limit_breaker,
         aborting=run.aborting,
+        cause=find_cause(run, run.limit_breaker or run.aborting),
         suspending=run.suspending,
         record_waiters=run.record_waiters,
         held=bool(run.held_by),
     )
+
+
+def find_cause(run: RunMemory, path: str) -> str:
+    """Return why a node is Dead, as the failure that came first says it; empty where nothing is known of it.
+
+    Of a fan-out that is its earliest dead instance.
+    """
+    node = run.nodes.get(path)
+    if node is None:
+        return ""
+    while dead := [child for child in map(run.nodes.get, node.children) if _is_dead(child)]:
+        node = min(dead, key=lambda child: (child.status.finished_at or _LATEST, child.path))
+    status, failure = node.status, node.status.failure
+    reason, message = (failure.reason, failure.message) if failure is not None else (status.reason, status.message)
+    said = f"{reason}: {message}" if message else reason
+    return cut_text(said if node.path == path else f"node {node.path}: {said}", _CAUSE_SHOWN)
+
+
+def _is_dead(node: NodeMemory | None) -> TypeGuard[NodeMemory]:
+    return node is not None and node.status.phase is NodePhase.DEAD
 
 
 def find_deadline(run: RunMemory, now: datetime) -> datetime | None:

@@ -126,8 +126,9 @@ class InboxDesk:
         if decision is not None:
             approval = await self._note_verified(approval, inbox.params_digest if inbox else request.params_digest)
         if request.inbox_id in node.status.decided:
-            # Applied before a crash; noting it did not come through.
-            await self._note(run, approval, "Applied", node.status.message)
+            # Applied before; noting it did not come through. What stands in the spec may have been written since then.
+            verdict = run.applied_verdicts.get(approval.metadata.name)
+            await self._note(run, approval, "Applied", node.status.message, verdict)
             return
         if decision is None:
             if inbox is None or inbox.id != request.inbox_id:
@@ -137,7 +138,7 @@ class InboxDesk:
         judged = judge_decision(decision, request.inbox_id, inbox, facts.run.now, authority)
         problem = self._misfit(facts, approval) if isinstance(judged, Accepted) else judged.message
         if problem or inbox is None:
-            await self._note(run, approval, "Refused", problem)
+            await self._note(run, approval, "Refused", problem, decision.verdict)
             if inbox is not None and inbox.id == request.inbox_id:
                 self._ask_anew(run, node, inbox)
             return
@@ -176,19 +177,22 @@ class InboxDesk:
             await self._services.ledger.mark_inbox(run.namespace, inbox.record_key, node.uid, False)
         node.closed_record_key = ""
         run.applied_approvals.append((approval, move.message if move else ""))
+        if decision is not None:
+            run.applied_verdicts[approval.metadata.name] = decision.verdict
 
     async def note_applied(self, run: RunMemory) -> None:
         """After the nodes are stored: note on the approvals that their decisions were applied."""
         applied, run.applied_approvals = run.applied_approvals, []
         for approval, message in applied:
-            await self._note(run, approval, "Applied", message)
+            await self._note(run, approval, "Applied", message, run.applied_verdicts.get(approval.metadata.name))
 
-    async def _note(self, run: RunMemory, approval: AgentApproval, state: str, message: str) -> None:
+    async def _note(
+        self, run: RunMemory, approval: AgentApproval, state: str, message: str, verdict: Verdict | None = None
+    ) -> None:
         if run.deleted:
             return
-        status = (approval.status or AgentApprovalStatus()).model_copy(
-            update={"state": state, "message": cut_text(message, 1024), "applied_at": self._services.now()}
-        )
+        said = {"state": state, "message": cut_text(message, 1024), "applied_at": self._services.now()}
+        status = (approval.status or AgentApprovalStatus()).model_copy(update={**said, "verdict": verdict})
         try:
             stored = await self._services.cluster.replace_status(approval.model_copy(update={"status": status}))
         except (GoneError, ConflictError):

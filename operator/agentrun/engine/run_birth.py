@@ -327,7 +327,10 @@ class RunBirth:
         outcome = admission.outcome or {}
         phase = RunPhase(str(outcome.get("phase", RunPhase.FAILED)))
         who = f"the run {admission.other_uid} of this name and content" if admission.other_uid != run.uid else "it"
-        said = f"{who} ended {phase}: nothing was executed again"
+        said = (
+            f"{who} ended {phase}: nothing was executed again; "
+            "to execute it again, delete it and apply it with a new spec.rerunToken"
+        )
         spent = outcome.get("spent")
         counts = outcome.get("counts")
         self._end(run, phase, Reason.ALREADY_FINISHED, said, now)

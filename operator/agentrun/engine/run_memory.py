@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from agentrun.contract.approval import AgentApproval
+from agentrun.contract.approval import AgentApproval, Verdict
 from agentrun.contract.exact_json import JsonValue
 from agentrun.contract.node import (
     TERMINAL_NODE_PHASES,
@@ -149,6 +149,8 @@ class RunMemory:
     approvals: dict[str, AgentApproval] = field(default_factory=dict)
     """By name, as last seen."""
     applied_approvals: list[tuple[AgentApproval, str]] = field(default_factory=list)
+    applied_verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """What was carried out, by the name of its approval."""
     """Decisions that were applied in memory and are noted once the nodes are stored."""
     admitted_spec: AgentRunSpec | None = None
     """What counts of the spec since admission; None: not admitted yet."""
