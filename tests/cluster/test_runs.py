@@ -62,6 +62,12 @@ def test_an_approval_is_decided_with_one_patch(site: ClusterSite) -> None:
     assert site.effects_of("x") == 1
     (question,) = site.find_all("agentapproval")
     assert question["status"]["state"] == "Applied"
+    # An API server that knows no CEL rules takes a second verdict; it is shown nowhere.
+    other = json.dumps({"spec": {"decision": {"verdict": "Reject", "decidedBy": "Eve"}}})
+    site.kubectl("patch", "agentapproval", question["metadata"]["name"], "--type=merge", "-p", other, check=False)
+    shown = site.kubectl("get", "agentapproval", question["metadata"]["name"])
+    assert "Approve" in shown
+    assert "Reject" not in shown
 
 
 def test_a_run_that_the_models_refuse_is_rejected_with_the_fault(site: ClusterSite) -> None:

@@ -226,6 +226,19 @@ async def test_a_cancelled_call_that_ends_within_its_grace_tells_what_it_did(rig
     assert outcome.succeeded
 
 
+async def test_an_order_that_grew_too_old_is_waited_for_until_it_is_sent_anew(rig: WorkerRig) -> None:
+    rig.executor.release.set()
+    old = await rig.send(claim_within_ms=0)
+    worker = rig.build_worker(settings=pace(take_block=timedelta(seconds=5)))
+    working_once = asyncio.create_task(worker.run(until_idle=True))
+    await rig.report(ReportKind.DEADLINE_PASSED)
+    await rig.dispatch(old.model_copy(update={"seq": 2, "request_id": "act-again", "claim_within_ms": 60_000}))
+    async with asyncio.timeout(10):
+        await working_once
+    assert (worker.attempts_total, worker.uncalled_total) == (1, 1)
+    assert len(rig.executor.calls) == 1
+
+
 async def test_an_order_of_a_cancelled_run_is_not_begun(rig: WorkerRig) -> None:
     await rig.send()
     await rig.ledger.cancel_run(NAMESPACE, "run-1")

@@ -92,7 +92,12 @@ def run(
         Parameter(help="HOST:PORT for /metrics, /healthz and /readyz, for example 127.0.0.1:8081. Default: none."),
     ] = None,
     once: Annotated[
-        bool, Parameter(help="End when nothing is left to take and all calls have ended.", negative="")
+        bool,
+        Parameter(
+            help="End when nothing is left to take and all calls have ended. What another worker took and died with is "
+            "left until that one counts as dead.",
+            negative="",
+        ),
     ] = False,
 ) -> int:
     """Work for one pool until SIGTERM or SIGINT.
@@ -158,7 +163,12 @@ async def _work(settings: ProcessSettings, *, once: bool) -> ExitCode:
         return ExitCode.UNAVAILABLE
     finally:
         await ledger.close()
-    _log.info("ended", calls=worker.attempts_total, interrupted=worker.interrupted_total)
+    _log.info(
+        "ended",
+        calls=worker.attempts_total,
+        interrupted=worker.interrupted_total,
+        uncalled=worker.uncalled_total,
+    )
     return ExitCode.INTERRUPTED_CALLS if worker.interrupted_total else ExitCode.OK
 
 

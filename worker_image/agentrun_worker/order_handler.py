@@ -13,7 +13,7 @@ import structlog
 from pydantic import ValidationError
 
 from agentrun.contract.failures import Effect, FailureClass, Reason
-from agentrun.contract.orders import CONTRACT_VERSION, AttemptOutcome, OrderKind
+from agentrun.contract.orders import CONTRACT_VERSION, AttemptOutcome, OrderKind, ReportKind
 from agentrun.contract.tool import AgentToolSpec
 from agentrun.ledger.port import (
     Claim,
@@ -72,6 +72,8 @@ class OrderHandler:
         """Calls that were made, recoveries included."""
         self.interrupted_total = 0
         """Calls that the drain interrupted."""
+        self.uncalled_total = 0
+        """Orders that ended without a call: reported by the gate, or handed back. The scheduler may send them anew."""
 
     async def handle(self, delivery: Delivery) -> None:
         """Carry one order out; returns when the ledger knows its end, or that somebody else may have it."""
@@ -153,7 +155,8 @@ class OrderHandler:
                     await self._abandon(Claim(delivery.order, token, delivery.stream, delivery.entry_id), "ClaimLost")
                     return None
                 case ClaimVerdict.REPORTED | ClaimVerdict.STALE:
-                    _log.info("not_executed", request=request, why=answer.report_kind or "Stale")
+                    self.uncalled_total += 1
+                    _log.info("not_executed", request=request, why=_why_not(answer))
                     return None
                 case ClaimVerdict.WAIT_RATE:
                     wait = answer.wait_ms / 1000
@@ -247,6 +250,7 @@ class OrderHandler:
 
     async def _abandon(self, claim: Claim, reason: str) -> None:
         undone = await self._patience.insist(lambda: self._ledger.abandon_claim(claim, reason))
+        self.uncalled_total += 1
         self._observer.note(HandedBack(reason))
         _log.info("claim_abandoned", request=claim.order.request_id, why=reason, undone=undone)
 
@@ -254,3 +258,10 @@ class OrderHandler:
         _log.info("handed_back", request=delivery.order.request_id, why=reason)
         self._observer.note(HandedBack(reason))
         await self._patience.insist(lambda: self._ledger.hand_back(self._identity, delivery, reason))
+        self.uncalled_total += 1
+
+
+def _why_not(answer: ClaimAnswer) -> str:
+    # What the gate commits itself is the one refusal that is an attempt's end: nothing proves its claim to be on disk.
+    kind = answer.report_kind or "Stale"
+    return str(Reason.NOT_DURABLE) if kind == str(ReportKind.COMMITTED) else kind

@@ -78,6 +78,11 @@ class Worker:
         """Calls that did not end within the drain's grace period and were interrupted."""
         return self._handler.interrupted_total
 
+    @property
+    def uncalled_total(self) -> int:
+        """Orders that ended without a call: reported by the gate, or handed back."""
+        return self._handler.uncalled_total
+
     def find_fault(self) -> str:
         """Return which of its loops has ended although nobody asked for it; empty while all is well."""
         alive = self._alive
@@ -90,6 +95,9 @@ class Worker:
 
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until drained; with ``until_idle`` only until nothing is left to take and all calls have ended.
+
+        An order that was not called, for it had grown too old for example, is sent anew by the scheduler: it is waited
+        for as long as one look for orders waits.
 
         Raises :class:`LedgerUnavailableError` with ``until_idle`` alone, when the ledger stays silent for
         ``idle_patience``; a worker that is to stay waits for it as long as it takes.
@@ -118,9 +126,10 @@ class Worker:
     # --- taking
 
     async def _take_until_drained(self, until_idle: bool) -> None:
-        block_ms = 1 if until_idle else round(self._settings.take_block / timedelta(milliseconds=1))
+        block_ms = round(self._settings.take_block / timedelta(milliseconds=1))
         patience = self._settings.idle_patience if until_idle else None
         nothing_left = False
+        uncalled = 0
         while not self._draining.is_set():
             free = self._identity.slots - len(self._active)
             if free <= 0 or (nothing_left and self._active):
@@ -128,7 +137,10 @@ class Worker:
                 await self._unless_draining(asyncio.ensure_future(self._slot_free.wait()))
                 nothing_left = False
                 continue
-            take = partial(self._ledger.take_orders, self._identity, free, block_ms)
+            may_come_back = self._handler.uncalled_total > uncalled
+            uncalled = self._handler.uncalled_total
+            wait_ms = 1 if until_idle and not may_come_back else block_ms
+            take = partial(self._ledger.take_orders, self._identity, free, wait_ms)
             # A delivery that the drain lets go is taken over by another worker as soon as this one has retired.
             deliveries = await self._unless_draining(
                 asyncio.ensure_future(self._patience.insist(take, within=patience))
@@ -136,7 +148,7 @@ class Worker:
             for delivery in deliveries or ():
                 self._begin(delivery)
             nothing_left = until_idle and not deliveries
-            if nothing_left and not self._active:
+            if nothing_left and not self._active and self._handler.uncalled_total == uncalled:
                 return
 
     def _begin(self, delivery: Delivery) -> None:
