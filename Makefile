@@ -67,6 +67,14 @@ test-chart: setup ## Render the Helm charts and install them on an API server of
 	  && HELM="$$helm" KUBEBUILDER_ASSETS="$$assets" KUBECONFIG= \
 	  $(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/chart $(ARGS)
 
+.PHONY: dev-cluster
+dev-cluster: setup ## Keep an API server with the definitions and a ledger of your own until Ctrl-C; prints what to export
+	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests $(PY) -m own_cluster
+
+.PHONY: dev-ledger
+dev-ledger: setup ## Keep a ledger server of your own until Ctrl-C; prints what to export
+	@PYTHONPATH=tests $(PY) -m own_cluster --ledger-only
+
 .PHONY: chaos
 chaos: setup ## Strike real processes down while runs are at work: ROUNDS=200 JOBS=2; SEED=4711 again; ARGS=--help
 	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests \

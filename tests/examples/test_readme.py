@@ -50,3 +50,16 @@ def test_the_commands_named_first_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert f"\n{target}:" in makefile
+
+
+def test_the_run_that_the_cluster_page_waits_for_is_the_one_that_init_writes(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "operator.md").read_text()
+    found = re.search(r"<!-- commands: hello -->\n```\n(.*?)```", page, re.DOTALL)
+    assert found
+    init, apply, wait = found[1].splitlines()[:3]
+    arguments = shlex.split(init)[1:]
+    code = "from agentrun.cli.main import main; main()"
+    subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, check=True, timeout=60)
+    (run,) = load_manifests([str(tmp_path / shlex.split(apply)[-1])], bytes).runs
+    assert f"agentrun/{run.metadata.name}" in shlex.split(wait)
+    assert page.count(f"agentrun {run.metadata.name} --type=merge") == 2
