@@ -41,3 +41,4 @@ def test_a_cluster_of_ones_own_serves_our_kinds_until_it_is_interrupted() -> Non
     finally:
         started.kill()
         started.wait()
+        started.stdout.close()

@@ -36,7 +36,7 @@ def test_an_operator_with_the_documented_rights_alone_runs_a_run_to_its_end(
     kubeconfig.write_text(control_plane.kubeconfig_for(token["status"]["token"]))
 
     site.apply_tools('{"act": {"approval": {"required": "Always"}}}')
-    site.start_operator("--kubeconfig", str(kubeconfig))
+    site.start_operator(kubeconfig=kubeconfig)
     site.start_worker()
     site.apply_run("asked", [{"name": "a", "tool": "act", "params": {"word": "x"}}], session="s", ttlAfterFinished="1s")
     site.until(lambda: any(found.get("status", {}).get("state") == "Open" for found in site.find_all("agentapproval")))

@@ -9,11 +9,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
+import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 from support.control_plane import ControlPlane, ControlPlaneStartError, find_assets, install_custom_resources
 from support.ledger_server import DURABLE, LedgerServer, LedgerServerStartError
+
+_DISCOVERED_WITHIN = 60.0
 
 
 def main() -> int:
@@ -44,7 +49,18 @@ def _start_control_plane(stack: contextlib.ExitStack) -> None:
         raise ControlPlaneStartError("no control plane on this machine: start this with `make dev-cluster`")
     plane = stack.enter_context(ControlPlane(assets))
     install_custom_resources(plane.kubeconfig)
+    _wait_until_discovered(plane.kubeconfig)
     print(f"export KUBECONFIG={plane.kubeconfig}")
+
+
+def _wait_until_discovered(kubeconfig: Path) -> None:
+    """Return when kubectl finds our kinds by their category: that comes some time after they are established."""
+    deadline = time.monotonic() + _DISCOVERED_WITHIN
+    asked = ["kubectl", "--kubeconfig", str(kubeconfig), "get", "agentrun-all"]
+    while (found := subprocess.run(asked, capture_output=True, text=True)).returncode:
+        if time.monotonic() > deadline:
+            raise ControlPlaneStartError(f"the definitions are not served: {found.stderr.strip()}")
+        time.sleep(0.5)
 
 
 sys.exit(main())

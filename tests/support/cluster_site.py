@@ -39,10 +39,15 @@ class ClusterSite:
     # --- processes
 
     def start_operator(
-        self, *arguments: str, name: str = "operator", lease_namespace: str | None = None, lease: str = "4s"
+        self,
+        *arguments: str,
+        name: str = "operator",
+        lease_namespace: str | None = None,
+        lease: str = "4s",
+        kubeconfig: Path | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start an operator for this namespace; two of different names compete for the lead."""
-        serve = ["operator", "run", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
+        serve = ["operator", "run", "--kubeconfig", str(kubeconfig or self.kubeconfig), "--namespace", self.namespace]
         environment = {
             "LEASE_NAMESPACE": lease_namespace or self.namespace,
             "LEASE_DURATION": lease,
