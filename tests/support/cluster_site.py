@@ -60,6 +60,12 @@ class ClusterSite:
             {f"AGENTRUN_OPERATOR_{field}": value for field, value in environment.items()},
         )
 
+    def start_told_operator(
+        self, told: Mapping[str, str], kubeconfig: Path, name: str = "operator"
+    ) -> subprocess.Popen[bytes]:
+        """Start an operator that is told everything by its environment, but for the kubeconfig."""
+        return self._start(name, ["-m", "agentrun.cli", "operator", "run", "--kubeconfig", str(kubeconfig)], told)
+
     def start_worker(self, *arguments: str, name: str = "worker") -> subprocess.Popen[bytes]:
         """Start a worker of the pool ``shared`` in this namespace; its tools are :meth:`_write_tools`'."""
         return self._start(
