@@ -42,6 +42,7 @@ class Helm:
     def __init__(self, program: str, folder: Path) -> None:
         """``folder`` takes its caches."""
         self._program = program
+        self._rendered: dict[tuple[str, ...], str] = {}
         self._environment = {
             "PATH": os.environ["PATH"],
             **{f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
@@ -70,13 +71,16 @@ class Helm:
         namespace: str = "agents",
         kube_version: str = "1.31.0",
         api_versions: Sequence[str] = (MONITORING, CERT_MANAGER),
+        again: bool = False,
     ) -> str:
         """Return the manifests of a release as helm prints them."""
         served = [part for api in api_versions for part in ("--api-versions", api)]
-        return self.run(
-            "template", release, str(chart), "--namespace", namespace, "--kube-version", kube_version, *served,
-            "--values", "-", stdin=json.dumps(values or {}),
-        )  # fmt: skip
+        given = json.dumps(values or {})
+        asked = (release, str(chart), "--namespace", namespace, "--kube-version", kube_version, *served)
+        # The same again is not rendered again; whoever compares two renderings asks with `again`.
+        if again or (*asked, given) not in self._rendered:
+            self._rendered[*asked, given] = self.run("template", *asked, "--values", "-", stdin=given)
+        return self._rendered[*asked, given]
 
     def render(self, values: Mapping[str, Any] | None = None, **how: Any) -> list[Manifest]:
         """Return the objects of a release; takes what :meth:`render_text` takes."""
