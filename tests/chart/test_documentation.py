@@ -61,10 +61,3 @@ def test_switching_these_off_leaves_nothing_of_the_clusters(helm: Helm) -> None:
         group, _, name = path.partition(".")
         values = merged(values, {group: {name: False}})
     assert [found["kind"] for found in helm.render(values) if "namespace" not in found["metadata"]] == []
-
-
-def test_notes_tell_whom_to_let_in(helm: Helm) -> None:
-    said = helm.run("install", "agentrun", str(OPERATOR_CHART), "--namespace", "agents", "--dry-run=client")
-    notes = said.partition("NOTES:")[2]
-    assert "--clusterrole=agents.agentrun-agentrun-operator-approver" in notes
-    assert "Serves: agents" in notes
