@@ -54,7 +54,8 @@ def wait_until_ready(client: redis.Redis, process: subprocess.Popen[bytes], log:
             client.ping()
             return
         except redis.ConnectionError:
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
 
 
