@@ -45,6 +45,8 @@ class Helm:
         self._rendered: dict[tuple[str, ...], str] = {}
         self._environment = {
             "PATH": os.environ["PATH"],
+            # What it learns of an API server is kept there, else in the present folder.
+            "HOME": str(folder),
             **{f"HELM_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
         }
 
