@@ -26,7 +26,8 @@ def environment(manifests: list[Manifest]) -> dict[str, str]:
 def read_settings(monkeypatch: pytest.MonkeyPatch, manifests: list[Manifest]) -> OperatorSettings:
     """The settings that an operator in the rendered pod has."""
     for name, value in environment(manifests).items():
-        monkeypatch.setenv(name, value)
+        # As the kubelet does it with the variable from the Secret.
+        monkeypatch.setenv(name, value.replace("$(LEDGER_URL)", "redis://127.0.0.1:6379/0"))
     return OperatorSettings()
 
 
@@ -92,6 +93,7 @@ def test_a_password_stands_in_no_manifest(helm: Helm, standard: list[Manifest]) 
     external = helm.render({"ledger": {"mode": "External", "existingSecret": {"name": "mine", "key": "where"}}})
     for manifests, want in ((standard, ("agentrun-agentrun-operator-ledger", "url")), (external, ("mine", "where"))):
         (container,) = find_object(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
-        (source,) = [entry["valueFrom"] for entry in container["env"] if entry["name"] == "AGENTRUN_OPERATOR_REDIS"]
+        (source,) = [entry["valueFrom"] for entry in container["env"] if entry["name"] == "LEDGER_URL"]
+        assert environment(manifests)["AGENTRUN_OPERATOR_REDIS"] == "$(LEDGER_URL)"
         assert (source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]) == want
         assert find_objects(manifests, "Secret") == []
