@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.contract.names import approval_object_name, node_object_name
+from agentrun.contract.names import approval_object_name, node_object_name, retry_run_name
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 UID = "1e2feb89-414c-343c-1027-c4d1c386bbc4"
@@ -69,3 +69,21 @@ def test_each_question_about_a_node_has_a_name_of_its_own() -> None:
     names = {approval_object_name(node, f"q{number}") for number in range(100)}
     assert len(names) == 100
     assert all(len(name) <= 63 for name in names)
+
+
+@given(RUN_NAMES, PATHS, st.uuids().map(str), st.integers(1, 10_000))
+def test_the_run_that_a_redrive_makes_has_a_valid_name(run: str, path: str, uid: str, question: int) -> None:
+    name = retry_run_name(run, uid, path, question)
+    assert DNS_LABEL.fullmatch(name), name
+    assert name == retry_run_name(run, uid, path, question)
+
+
+def test_redrives_of_long_nodes_that_begin_alike_make_runs_of_different_names() -> None:
+    names = {
+        retry_run_name("r", UID, "a" * 40 + "b", 1),
+        retry_run_name("r", UID, "a" * 40 + "c", 1),
+        retry_run_name("r", UID, "a" * 40 + "b", 2),
+        retry_run_name("r", UID.replace("1", "2"), "a" * 40 + "b", 1),
+        retry_run_name("r", UID, f"{'a' * 40}b.1", 1),
+    }
+    assert len(names) == 5

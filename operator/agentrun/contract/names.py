@@ -26,6 +26,14 @@ def approval_object_name(node_name: str, inbox_id: str) -> str:
     return _with_hash(node_name, f"{node_name}/{inbox_id}")
 
 
+def retry_run_name(run_name: str, run_uid: str, path: str, question: int) -> str:
+    """Return the name of the run that goes on where a node of an ended one is dead; ``question``: the node's, by number.
+
+    The same decision always gives the same name, another run, node or question never.
+    """
+    return _with_hash(f"{run_name}-retry-{path}".replace(".", "-"), f"{run_uid}/retry/{path}/{question}")
+
+
 def session_lease_name(session: str) -> str:
     """Return the name of the Lease that a session is held by; sessions have names of any length and alphabet."""
     return f"agentrun-session-{hashlib.sha256(session.encode()).hexdigest()[:32]}"

@@ -11,7 +11,7 @@ from typing import assert_never
 from agentrun.contract.approval import AgentApproval, AgentApprovalStatus, ApprovalRequest, Verdict
 from agentrun.contract.exact_json import canonical_json
 from agentrun.contract.model_base import cut_text
-from agentrun.contract.names import RUN_UID_LABEL, approval_object_name
+from agentrun.contract.names import RUN_UID_LABEL, approval_object_name, retry_run_name
 from agentrun.contract.node import Inbox, InboxKind
 from agentrun.contract.object_meta import API_VERSION, ObjectMeta, OwnerReference
 from agentrun.contract.run import AgentRun
@@ -247,10 +247,10 @@ class InboxDesk:
 
     async def _retry_run(self, run: RunMemory, node: NodeMemory, approval: AgentApproval) -> None:
         spec = run.run.spec
-        number = node.status.questions
-        suffix = f"-retry-{node.path.replace('.', '-')}-{number}"[:40]
         again = AgentRun(
-            metadata=ObjectMeta(name=f"{run.name[: 253 - len(suffix)]}{suffix}", namespace=run.namespace),
+            metadata=ObjectMeta(
+                name=retry_run_name(run.name, run.uid, node.path, node.status.questions), namespace=run.namespace
+            ),
             spec=spec.model_copy(
                 update={
                     "retry_of": run.name,
@@ -263,7 +263,7 @@ class InboxDesk:
         try:
             await self._services.cluster.create_run(again)
         except AlreadyExistsError:
-            # This very decision was applied before a crash.
+            # This very decision was applied before a crash: no other one has this name.
             return
 
 
