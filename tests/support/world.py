@@ -16,6 +16,7 @@ from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRunStatus
 from agentrun.contract.tool import ToolType
 from agentrun.engine.cluster_port import Cluster, ClusterChange, ClusterUnavailableError, GoneError
 from agentrun.engine.decision_verifier import DecisionVerifier
+from agentrun.engine.observer import Observer
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.session_port import SessionLeases
 from agentrun.engine.settings import SchedulerSettings
@@ -113,6 +114,7 @@ class World:
         self.mortality = Mortality()
         self.sessions: SessionLeases | None = None
         self.verifier: DecisionVerifier | None = None
+        self.observer: Observer | None = None
         self.scheduler: Scheduler | None = None
         self.worker: Worker | None = None
         self._slots = slots
@@ -139,6 +141,7 @@ class World:
             settings=settings or SchedulerSettings(),
             sessions=self.sessions,
             verifier=self.verifier,
+            observer=self.observer,
         )
         self._engine = asyncio.create_task(self.scheduler.run())
 
@@ -156,9 +159,9 @@ class World:
         await self._reap(self._engine)
         return True
 
-    def start_worker(self, name: str = "w") -> None:
-        """Start a worker for the pool ``shared``."""
-        identity = WorkerIdentity("default", "shared", name, self.entropy.token(), self._slots)
+    def start_worker(self, name: str = "w", pool: str = "shared") -> None:
+        """Start a worker for a pool."""
+        identity = WorkerIdentity("default", pool, name, self.entropy.token(), self._slots)
         executor = ScriptExecutor(self.script.tools, self.counts, lambda: self.crash_worker(name))
         self.worker = Worker(
             self.ledger,

@@ -201,6 +201,8 @@ class Reason(StrEnum):
     """A node failed for good."""
     RUN_DEADLINE_EXCEEDED = "RunDeadlineExceeded"
     """The run took longer than ``spec.timeout``."""
+    HELD_BACK = "HeldBack"
+    """The cluster refuses what the run needs (a quota is full, a right is missing); ``status.waits`` says which."""
     SUSPENDED = "Suspended"
     """The run stands still because ``spec.suspend`` says so."""
     SUSPENDED_TOO_LONG = "SuspendedTooLong"

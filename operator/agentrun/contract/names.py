@@ -27,9 +27,10 @@ def approval_object_name(node_name: str, inbox_id: str) -> str:
 
 
 def retry_run_name(run_name: str, run_uid: str, path: str, question: int) -> str:
-    """Return the name of the run that goes on where a node of an ended one is dead; ``question``: the node's, by number.
+    """Return the name of the run that goes on where a node of an ended one is dead.
 
-    The same decision always gives the same name, another run, node or question never.
+    ``question`` is the number of the question about the node. The same decision always gives the same name; another
+    run, node or question never does.
     """
     return _with_hash(f"{run_name}-retry-{path}".replace(".", "-"), f"{run_uid}/retry/{path}/{question}")
 

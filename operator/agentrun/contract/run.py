@@ -27,6 +27,7 @@ from agentrun.contract.tool import Retry
 from agentrun.contract.value_tests import ValueTest
 
 MAX_NODES_IN_SPEC = 500
+MAX_WAITS_SHOWN = 16
 MAX_FANOUT_ITEMS = 1000
 
 
@@ -391,6 +392,19 @@ class Spent(ContractModel):
     """Calls of models."""
 
 
+class RunWait(ContractModel):
+    """What nodes of a run wait for, other than their own upstream nodes and humans."""
+
+    waiting_for: MediumText
+    """The limit or holder, as the nodes' own ``status.waitingFor`` names it."""
+    nodes: int
+    """How many nodes it holds back; where the run itself is held back, all of them."""
+    since: Timestamp
+    """Since when there has been such a node."""
+    message: MediumText = ""
+    """What would end the wait, for people, where that is known."""
+
+
 class AgentRunStatus(ContractModel):
     """What became of the run so far: counts, waits and open inboxes, never a list of all nodes."""
 
@@ -426,6 +440,8 @@ class AgentRunStatus(ContractModel):
     """Nodes by phase."""
     inbox: tuple[Annotated[str, Field(max_length=140)], ...] = Field(default=(), max_length=50)
     """Nodes that wait for a human, the first 50."""
+    waits: tuple[RunWait, ...] = Field(default=(), max_length=MAX_WAITS_SHOWN)
+    """What nodes wait for, the longest wait first."""
     spent: Spent | None = None
     """What has been used up."""
     root_uid: ShortText = ""

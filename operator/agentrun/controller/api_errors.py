@@ -5,9 +5,18 @@ from __future__ import annotations
 import re
 
 from agentrun.contract.exact_json import JsonObject
-from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError
+from agentrun.engine.cluster_port import (
+    ClusterUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    NamespaceTerminatingError,
+    QuotaExceededError,
+)
 
 _QUOTA = re.compile(r"exceeded quota: ([^,\s]+)")
+_RIGHT = re.compile(r"cannot (\w+) resource \"([^\"]+)\"(?:.*? in the namespace \"([^\"]+)\")?")
+"""How the authorizer words a right that is missing, since Kubernetes 1.12."""
 
 
 class NameTakenError(Exception):
@@ -26,12 +35,8 @@ class NotServedError(ClusterUnavailableError):
     """The API server answered, and does not serve the kind (404 without an object), or not yet."""
 
 
-class AccessRefusedError(ClusterUnavailableError):
-    """The API server answered, and does not know us (401) or does not let us do this (403)."""
-
-    def __init__(self, said: str, status: int) -> None:
-        super().__init__(said)
-        self.is_unknown = status == 401
+class UnauthorizedError(ClusterUnavailableError):
+    """The API server answered, and does not know us (401)."""
 
 
 class WatchExpiredError(Exception):
@@ -57,17 +62,32 @@ def api_error(status: int, answer: JsonObject, what: str) -> Exception:
         case 410:
             return WatchExpiredError(said)
         case 403 if _names_cause(answer, "NamespaceTerminating"):
-            return GoneError(said)
+            return NamespaceTerminatingError(said)
         case 403 if quota := _QUOTA.search(message):
-            return QuotaExceededError(quota.group(1))
+            remedy = "raise the ResourceQuota, or delete what fills it; it goes on by itself"
+            return QuotaExceededError(quota.group(1), f"{message} ({remedy})")
+        case 403:
+            return _forbidden(message, what)
         case 400 | 413 | 422:
             return ObjectRefusedError(said)
-        # A token on its way to be renewed; rights that are missing now, and may be given.
-        case 401 | 403:
-            return AccessRefusedError(said, status)
+        case 401:
+            # A token on its way to be renewed, or a wrong one.
+            return UnauthorizedError(said)
         # 429, 5xx: load.
         case _:
             return ClusterUnavailableError(said)
+
+
+def _forbidden(message: str, what: str) -> ForbiddenError:
+    missing = _RIGHT.search(message)
+    if missing is None:
+        # A policy or another webhook refuses: nobody but its author can say what it asks for.
+        verb, _, path = what.partition(" ")
+        return ForbiddenError(f"{verb.lower()} {path.rsplit('/', 1)[-1]}", f"{what}: {message}")
+    verb, resource, namespace = missing.groups()
+    place = f" in namespace {namespace}" if namespace else ""
+    remedy = f"grant the operator's account the verb {verb} on {resource}{place}; it goes on by itself"
+    return ForbiddenError(f"{verb} {resource}", f"the operator may not {verb} {resource}{place}: {remedy}")
 
 
 def _names_cause(answer: JsonObject, cause: str) -> bool:

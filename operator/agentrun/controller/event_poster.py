@@ -22,8 +22,8 @@ from agentrun.contract.run import AgentRun, RunPhase
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import NameTakenError, ObjectRefusedError
 from agentrun.engine.clock import Clock
-from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError
-from agentrun.engine.observer import EngineFact, QuestionAsked, RunPhaseStored
+from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
+from agentrun.engine.observer import EngineFact, QuestionAsked, RunPhaseStored, RunWaits
 
 MERGE_PATCH = "application/merge-patch+json"
 _WAITING = 1000
@@ -36,7 +36,6 @@ _FAILURES = (
     GoneError,
     NameTakenError,
     ObjectRefusedError,
-    QuotaExceededError,
 )
 _log = structlog.get_logger("agentrun.controller")
 
@@ -92,8 +91,13 @@ class EventPoster:
         self._remember(name, count)
         if count > 1:
             changes: JsonObject = {"count": count, "lastTimestamp": _seconds(now)}
-            await self._client.request("PATCH", f"{path}/{name}", changes, content_type=MERGE_PATCH)
-            return
+            try:
+                await self._client.request("PATCH", f"{path}/{name}", changes, content_type=MERGE_PATCH)
+            except GoneError:
+                # API servers forget Events, after an hour by default: it is told as for the first time.
+                self._remember(name, 1)
+            else:
+                return
         body: JsonObject = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -142,6 +146,10 @@ def find_notice(happened: EngineFact) -> Notice | None:
             warns = kind in (InboxKind.QUARANTINE, InboxKind.DEAD)
             said = f"node {node} waits for an answer in AgentApproval {approval}" + (f": {message}" if message else "")
             return Notice(run, "Warning" if warns else "Normal", "WaitingForHuman", said)
+        case RunWaits(run, wait):
+            nodes = "1 node waits" if wait.nodes == 1 else f"{wait.nodes} nodes wait"
+            said = f"{nodes} for {wait.waiting_for} since {_seconds(format_time(wait.since))}"
+            return Notice(run, "Warning", "Waiting", f"{said}: {wait.message}" if wait.message else said)
         case _:
             return None
 

@@ -22,6 +22,7 @@ from agentrun.engine.observer import (
     ReportsRead,
     RunEnded,
     RunPhaseStored,
+    RunWaits,
     TurnEnded,
     TurnEnding,
 )
@@ -77,7 +78,7 @@ class OperatorMetrics:
                 self._heard_at = dict.fromkeys(WATCHED, self._now())
             case LeadEnded():
                 self.leads = False
-            case RunPhaseStored() | QuestionAsked():
+            case RunPhaseStored() | QuestionAsked() | RunWaits():
                 pass
             case _:
                 assert_never(happened)

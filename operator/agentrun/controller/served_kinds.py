@@ -15,9 +15,9 @@ import structlog
 
 from agentrun.contract.object_meta import API_VERSION
 from agentrun.controller.api_client import ApiClient
-from agentrun.controller.api_errors import AccessRefusedError, NoAnswerError, NotServedError
+from agentrun.controller.api_errors import NoAnswerError, NotServedError, UnauthorizedError
 from agentrun.controller.api_objects import PLURALS
-from agentrun.engine.cluster_port import ClusterUnavailableError, GoneError
+from agentrun.engine.cluster_port import ClusterUnavailableError, ForbiddenError, GoneError
 
 _log = structlog.get_logger("agentrun.controller")
 _PAUSE = timedelta(seconds=1)
@@ -59,11 +59,11 @@ async def _find_hindrance(client: ApiClient) -> _Hindrance | None:
         missing = await _find_missing(client)
     except (GoneError, NotServedError) as error:
         return _Hindrance("kinds_not_served", str(error), _DEFINITIONS)
-    except AccessRefusedError as error:
-        if error.is_unknown:
-            remedy = "the API server does not know who this is: renew the kubeconfig's credentials, or name another"
-        else:
-            remedy = "grant the rights that docs/operator.md lists to whom the message names"
+    except UnauthorizedError as error:
+        remedy = "the API server does not know who this is: renew the kubeconfig's credentials, or name another"
+        return _Hindrance("api_server_refuses", str(error), remedy)
+    except ForbiddenError as error:
+        remedy = "grant the rights that docs/operator.md lists to whom the message names"
         return _Hindrance("api_server_refuses", str(error), remedy)
     except NoAnswerError as error:
         remedy = "start the API server, or name the kubeconfig of one that can be reached"

@@ -62,6 +62,7 @@ RESOURCES = (
             ("Done", "integer", ".status.counts.Succeeded", 0),
             ("Running", "integer", ".status.counts.Running", 0),
             ("Dead", "integer", ".status.counts.Dead", 0),
+            ("WaitsFor", "string", ".status.waits[0].waitingFor", 0),
             ("Cost", "string", ".status.spent.cost", 0),
             ("Finished", "date", ".status.finishedAt", 1),
             ("Session", "string", ".spec.session", 1),

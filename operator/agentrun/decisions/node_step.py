@@ -190,6 +190,11 @@ def _expand(facts: NodeFacts) -> NodeDecision:
     fan_out = facts.spec.node.fan_out
     if fan_out is None:
         raise ValueError("a FanOut node has a fanOut: the contract says so")
+    if facts.status.waiting_for:
+        # The cluster has refused its instances, a quota being full.
+        waits = _wait_in_line(facts)
+        if waits is not None:
+            return waits
     try:
         items = resolve_template(parse_template(fan_out.items), facts.scope)
     except UnresolvedReferenceError as error:
@@ -250,13 +255,17 @@ def _ready_task(facts: NodeFacts, call: CallStatus | CallRefused | None) -> Node
         return _held_too_long(facts) or _look_at_record_again(facts, call, status.due_at)
     if run.suspended:
         return Stay(waiting_for="Suspended")
+    return _wait_in_line(facts) or Send(call)
+
+
+def _wait_in_line(facts: NodeFacts) -> NodeDecision | None:
+    status, now, limit = facts.status, facts.run.now, facts.run.waits.queue
+    if now >= _deadline_on_run_clock(facts, status.queued_since or status.entered_at, limit):
+        waited_for = f" for {status.waiting_for}" if status.waiting_for else ""
+        return _fail(facts, Reason.QUEUE_WAIT_EXCEEDED, f"waited in line longer than {limit}{waited_for}")
     if status.due_at is not None and now < status.due_at:
         return Stay(status.due_at, status.waiting_for)
-    waits_until = _deadline_on_run_clock(facts, status.queued_since or status.entered_at, run.waits.queue)
-    if now >= waits_until:
-        waited_for = f" for {status.waiting_for}" if status.waiting_for else ""
-        return _fail(facts, Reason.QUEUE_WAIT_EXCEEDED, f"waited in line longer than {run.waits.queue}{waited_for}")
-    return Send(call)
+    return None
 
 
 def _look_at_record_again(facts: NodeFacts, call: CallStatus, due_at: datetime) -> NodeDecision:

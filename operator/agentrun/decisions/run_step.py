@@ -58,7 +58,7 @@ class RunDecision:
 def decide_run(view: RunView) -> RunDecision:
     """Return the run's phase and, once its outcome is decided, the ending."""
     open_nodes = sum(count for phase, count in view.counts.items() if phase not in TERMINAL_NODE_PHASES)
-    ending = view.ending or _find_ending(view)
+    ending = view.ending or find_ending(view)
     if ending is not None:
         if open_nodes:
             return RunDecision(RunPhase.RUNNING, ending.reason, ending.message, ending)
@@ -80,7 +80,8 @@ def decide_run(view: RunView) -> RunDecision:
     return RunDecision(RunPhase.RUNNING, Reason.ADMITTED)
 
 
-def _find_ending(view: RunView) -> Ending | None:
+def find_ending(view: RunView) -> Ending | None:
+    """Return the outcome that is decided whatever the nodes come to, or None."""
     if view.limit_breaker:
         return Ending(RunPhase.DEAD, Reason.TOO_MANY_ITEMS, f"node {view.limit_breaker} passed a limit{_why(view)}")
     if view.deleted:

@@ -77,16 +77,37 @@ class GoneError(Exception):
     """The object does not exist any more (404), or its namespace is being deleted."""
 
 
+class NamespaceTerminatingError(GoneError):
+    """Nothing can be created any more: the namespace is being deleted, and everything in it goes."""
+
+
 class ClusterUnavailableError(Exception):
     """The API did not answer or refused for a passing cause (5xx, 429, timeout). Retry with backoff."""
 
 
-class QuotaExceededError(Exception):
+class HeldBackError(ClusterUnavailableError):
+    """The cluster refuses it until somebody changes something there: a wait that is shown and uses no attempt."""
+
+    def __init__(self, waiting_for: str, said: str) -> None:
+        super().__init__(said)
+        self.waiting_for = waiting_for
+        """What it waits for, as a status shows it."""
+
+
+class QuotaExceededError(HeldBackError):
     """The namespace's quota admits no more of it now. Wait; ``quota`` names it."""
 
-    def __init__(self, quota: str) -> None:
-        super().__init__(f"quota {quota} is exhausted")
+    def __init__(self, quota: str, said: str = "") -> None:
+        super().__init__(f"Quota({quota})", said or f"quota {quota} is exhausted")
         self.quota = quota
+
+
+class ForbiddenError(HeldBackError):
+    """The operator lacks a right, or a policy of the cluster refuses. Wait until it is given; ``right`` names it."""
+
+    def __init__(self, right: str, said: str) -> None:
+        super().__init__(f"Rights({right})", said)
+        self.right = right
 
 
 class Cluster(Protocol):

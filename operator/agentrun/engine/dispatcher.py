@@ -186,6 +186,10 @@ class Dispatcher:
         self._pool_slots[namespace, pool] = slots
         return changed
 
+    def announced(self, namespace: str, pool: str) -> int | None:
+        """Return the slots of a pool's live workers, as last looked at; None: nobody has looked yet."""
+        return self._pool_slots.get((namespace, pool))
+
     def has_waiting(self) -> bool:
         """Tell whether a candidate waits at all."""
         return bool(self._waiting)

@@ -30,7 +30,7 @@ from agentrun.decisions.moves import (
     apply_move,
 )
 from agentrun.decisions.queue_order import QueuedNode
-from agentrun.engine.cluster_port import AlreadyExistsError
+from agentrun.engine.cluster_port import AlreadyExistsError, ClusterUnavailableError, HeldBackError, QuotaExceededError
 from agentrun.engine.dispatcher import Candidate
 from agentrun.engine.gather import find_deadline
 from agentrun.engine.observer import NodeMoved
@@ -38,7 +38,7 @@ from agentrun.engine.order_builder import budget_amount, build_order, pool_of
 from agentrun.engine.propagate import propagate, recount_instances
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices, EpochLostError
-from agentrun.engine.status_writer import StatusWriter
+from agentrun.engine.status_writer import HELD_BACK_RECHECK, StatusWriter
 from agentrun.engine.tree_builder import build_instances, build_object, place_instances
 from agentrun.ledger.port import DispatchAnswer, NodeLedgerState, RefusalKind, WithdrawVerdict
 
@@ -358,7 +358,15 @@ class NodeEffects:
             self.move(run, node, then, now)
             return
         children = build_instances(run, node, items, now)
-        await self.create_objects(run, children)
+        try:
+            await self.create_objects(run, children)
+        except QuotaExceededError as error:
+            # What was created is found again by the next try; the rest of the run goes on meanwhile.
+            self.hold_back(run, node.path, error)
+            changes = {"due_at": now + HELD_BACK_RECHECK, "waiting_for": error.waiting_for}
+            self._set(run, node, node.status.model_copy(update=changes))
+            return
+        run.held_back.pop(node.path, None)
         # On record before any instance begins: who takes the run up after a crash looks for instances of this alone.
         await self._writer.write_ahead(run, node, apply_move(node.status, then, now, run.pause_total(now))[0])
         place_instances(run, node, len(items), children)
@@ -368,6 +376,11 @@ class NodeEffects:
         self.move(run, node, then, now)
         if node.stored is not None and node.stored.status == node.status:
             node.stored = node.stored.model_copy(update={"status": node.status})
+
+    def hold_back(self, run: RunMemory, path: str, error: HeldBackError) -> None:
+        """Note that the cluster refuses something about a node, and have the node looked at again."""
+        run.held_back[path] = error
+        self._services.timers.set(run.key, path, self._services.now() + HELD_BACK_RECHECK)
 
     def take_up(self, run: RunMemory, node: NodeMemory, now: datetime) -> None:
         """Tell the counters around a node how it ended, as if just now; hold its slots; know its question."""
@@ -398,7 +411,12 @@ class NodeEffects:
             if stored.status is not None:
                 node.status = stored.status
 
-        await asyncio.gather(*(create(node) for node in nodes if node.stored is None))
+        # All have ended before anything is made of it: what is created meanwhile must not be overlooked.
+        ends = await asyncio.gather(*(create(node) for node in nodes if node.stored is None), return_exceptions=True)
+        failures = [end for end in ends if isinstance(end, BaseException)]
+        if failures:
+            # What passes by itself comes last: a foreign object does not.
+            raise next((end for end in failures if not isinstance(end, ClusterUnavailableError)), failures[0])
         run.place(nodes)
 
     def _stay(self, run: RunMemory, node: NodeMemory, stay: Stay) -> None:

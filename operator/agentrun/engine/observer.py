@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from agentrun.contract.node import AgentNodeStatus, InboxKind, NodePhase
-from agentrun.contract.run import AgentRun, Priority, RunPhase
+from agentrun.contract.run import AgentRun, Priority, RunPhase, RunWait
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,14 @@ class QuestionAsked:
     approval: str
     """Name of the AgentApproval."""
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunWaits:
+    """Nodes of a run have waited for something longer than people expect."""
+
+    run: AgentRun
+    wait: RunWait
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,7 @@ EngineFact: TypeAlias = (
     RunEnded
     | RunPhaseStored
     | QuestionAsked
+    | RunWaits
     | NodeMoved
     | TurnEnded
     | ReportsRead

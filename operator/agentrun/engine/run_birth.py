@@ -21,6 +21,9 @@ from agentrun.contract.run import (
 from agentrun.decisions.admission import ViolationKind, find_violations
 from agentrun.decisions.facts import Ending
 from agentrun.decisions.moves import Move
+from agentrun.decisions.run_step import find_ending
+from agentrun.engine.cluster_port import HeldBackError
+from agentrun.engine.gather import gather_view
 from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
 from agentrun.engine.observer import RunEnded
 from agentrun.engine.run_memory import RunMemory
@@ -102,6 +105,10 @@ class RunBirth:
         run.next_status_write = now + services.settings.coalesce
         await self._plant(run, now)
 
+    def note_held_back(self, run: RunMemory, message: str) -> None:
+        """Leave a run waiting that cannot be admitted before the cluster takes what it needs."""
+        self._wait(run, Reason.HELD_BACK, cut_text(message, 4000), self._services.now())
+
     async def bury(self, run: RunMemory) -> None:
         """End a run whose object went before it was taken up: its attempts are told, its session is freed."""
         self._end(run, RunPhase.CANCELLED, Reason.CANCELLED, "the run was deleted", self._services.now())
@@ -165,6 +172,11 @@ class RunBirth:
         ending = None
         try:
             await self._effects.create_objects(run, nodes)
+        except HeldBackError:
+            if not self._is_to_end(run, now):
+                raise
+            # What does not exist never began: it ends without.
+            nodes = [node for node in nodes if node.stored is not None]
         except ForeignObjectError as error:
             ending = Ending(RunPhase.FAILED, Reason.INVALID_SPEC, str(error), cancels_running=True)
             nodes = [node for node in nodes if node.stored is not None]
@@ -180,6 +192,12 @@ class RunBirth:
         for node in list(run.nodes.values()):
             self._effects.take_up(run, node, now)
         self._adopt_finished(run, finished)
+
+    @staticmethod
+    def _is_to_end(run: RunMemory, now: datetime) -> bool:
+        if run.run.spec.cancel and not run.status.cancel_requested:
+            run.status = run.status.model_copy(update={"cancel_requested": True})
+        return find_ending(gather_view(run, now)) is not None
 
     def _take_in(self, run: RunMemory, found: list[AgentNode], now: datetime) -> None:
         tops = [node for node in found if node.spec.parent is None]

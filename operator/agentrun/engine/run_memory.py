@@ -6,7 +6,7 @@ what it changes, whatever the size of the run.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,6 +26,8 @@ from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.calls import CallRefused
 from agentrun.decisions.facts import Ending, OrderSight, WaitLimits
 from agentrun.decisions.join_rules import Choice, JoinCounter
+from agentrun.decisions.run_waits import find_limit
+from agentrun.engine.cluster_port import HeldBackError
 from agentrun.engine.run_inputs import ApprovalSeen, ReportArrived, RunInput
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.tool_catalogue import PinnedTool
@@ -133,6 +135,14 @@ class RunMemory:
     held_by: str = ""
     record_waiters: int = 0
     """Ready nodes that wait for an idempotency record."""
+    waiting: Counter[str] = field(default_factory=Counter)
+    """Nodes by the limit or holder that they wait for."""
+    held_back: dict[str, HeldBackError] = field(default_factory=dict)
+    """What the cluster refuses now, by the path of the node it is about; an empty path is the run itself."""
+    waits_since: dict[str, datetime] = field(default_factory=dict)
+    """Since when there have been nodes that wait for this."""
+    waits_told: dict[str, datetime] = field(default_factory=dict)
+    """When people were told last that nodes wait for this."""
     stored_status: AgentRunStatus | None = None
     unplaced: list[ReportArrived] = field(default_factory=list)
     """Reports about nodes that are not in memory yet (instances of a fan-out that is being expanded again), or that
@@ -187,6 +197,7 @@ class RunMemory:
         self.nodes[node.path] = node
         self.by_phase[node.status.phase][node.path] = None
         self.record_waiters += _waits_for_record(node.status)
+        self._count_wait(node.status, 1)
         if node.uid:
             self.paths_by_uid[node.uid] = node.path
         for upstream in node.spec.upstreams:
@@ -224,11 +235,21 @@ class RunMemory:
             del self.by_phase[node.status.phase][node.path]
             self.by_phase[status.phase][node.path] = None
         self.record_waiters += _waits_for_record(status) - _waits_for_record(node.status)
+        if status.waiting_for != node.status.waiting_for:
+            self._count_wait(node.status, -1)
+            self._count_wait(status, 1)
         node.status = status
         self.unwritten[node.path] = None
         self.unsorted[node.path] = None
         if status.inbox is not None or node.closed_inbox:
             self.desk_work[node.path] = None
+
+    def _count_wait(self, status: AgentNodeStatus, by: int) -> None:
+        limit = find_limit(status.waiting_for) if status.waiting_for else ""
+        if limit:
+            self.waiting[limit] += by
+            if not self.waiting[limit]:
+                del self.waiting[limit]
 
     def touch(self, path: str) -> None:
         """Have the node decided about again."""

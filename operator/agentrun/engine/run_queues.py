@@ -12,7 +12,7 @@ from datetime import timedelta
 import structlog
 
 from agentrun.engine.clock import Entropy
-from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError
+from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
 from agentrun.engine.observer import LedgerUnavailable, Observer, TurnEnded, TurnEnding, Unobserved
 from agentrun.engine.run_inputs import RunInput
 from agentrun.engine.run_key import RunKey
@@ -22,7 +22,7 @@ from agentrun.ledger.port import LedgerUnavailableError
 
 _FIRST_PAUSE = timedelta(milliseconds=100)
 _LONGEST_PAUSE = timedelta(seconds=10)
-_PASSING = (LedgerUnavailableError, ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError)
+_PASSING = (LedgerUnavailableError, ClusterUnavailableError, ConflictError, GoneError)
 """What goes away by itself: the turn is taken again."""
 
 _log = structlog.get_logger("agentrun.engine")
@@ -113,7 +113,7 @@ class RunQueues:
                     if isinstance(error, LedgerUnavailableError):
                         self._observer.note(LedgerUnavailable())
                     self._observer.note(TurnEnded(TurnEnding.POSTPONED, now() - began))
-                    _log.warning("turn_postponed", run=run.name, namespace=run.namespace, cause=str(error))
+                    self._tell_postponed(run, error, failures)
                 except Exception:  # noqa: BLE001 - the loop's edge: counted, logged with its trace, tried again later
                     failures += 1
                     self.failed_turns_total += 1
@@ -130,6 +130,15 @@ class RunQueues:
         finally:
             # No await stands between the last look at the inputs and this: whatever comes now starts new turns.
             self._turns.pop(run.key, None)
+
+    @staticmethod
+    def _tell_postponed(run: RunMemory, error: Exception, failures: int) -> None:
+        said = {"run": run.name, "namespace": run.namespace, "cause": str(error), "failures": failures}
+        if failures & (failures - 1) or isinstance(error, LedgerUnavailableError):
+            # At growing distances; and that the ledger is away is told once, not for each run.
+            _log.debug("turn_postponed", **said)
+        else:
+            _log.warning("turn_postponed", **said)
 
     async def _pause(self, failures: int) -> None:
         longest = min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)

@@ -26,7 +26,7 @@ from agentrun.decisions.node_step import decide_node
 from agentrun.decisions.report_step import read_report
 from agentrun.decisions.run_conditions import build_run_conditions
 from agentrun.decisions.run_step import RunDecision, decide_run
-from agentrun.engine.cluster_port import ConflictError
+from agentrun.engine.cluster_port import ConflictError, HeldBackError, QuotaExceededError
 from agentrun.engine.gather import find_deadline, gather_node, gather_run, gather_view
 from agentrun.engine.inbox_desk import InboxDesk
 from agentrun.engine.node_effects import NodeEffects
@@ -53,6 +53,7 @@ from agentrun.engine.run_pins import with_admitted_spec
 from agentrun.engine.services import EngineServices
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.status_writer import StatusWriter
+from agentrun.engine.wait_board import WaitBoard
 
 _CONFLICT_PAUSE = timedelta(milliseconds=100)
 _STEPS_PER_NODE = 64
@@ -70,6 +71,7 @@ class RunTurn:
         self._services = services
         self._sessions = sessions
         self._writer = StatusWriter(services)
+        self._waits = WaitBoard(services)
         self._effects = NodeEffects(services, self._writer)
         self._desk = InboxDesk(services, self._effects)
         self._birth = RunBirth(services, self._effects, self._writer, sessions)
@@ -79,11 +81,20 @@ class RunTurn:
 
         An input leaves the queue after it was taken in: a turn that fails on the way loses none.
         """
-        await self._take_in(run)
-        if self._services.dispatcher.has_waiting():
-            await self._grant_what_fits(run)
-            if run.inputs:
-                await self._take_in(run)
+        try:
+            await self._take_in(run)
+            if self._services.dispatcher.has_waiting():
+                await self._grant_what_fits(run)
+                if run.inputs:
+                    await self._take_in(run)
+        except HeldBackError as error:
+            # The same turn is taken again until the cluster takes it; until then the status says what is waited for.
+            run.held_back[""] = error
+            if run.status.admitted_at is None:
+                self._birth.note_held_back(run, str(error))
+            await self._write_status(run)
+            raise
+        run.held_back.pop("", None)
         await self._write_rest(run)
 
     async def _take_in(self, run: RunMemory) -> None:
@@ -156,6 +167,8 @@ class RunTurn:
                     node.granted = True
                     run.touch(path)
             case ApprovalSeen(approval):
+                if run.deleted and run.closed:
+                    return
                 known = run.approvals.get(approval.metadata.name)
                 if known is not None and _is_older(approval.metadata, known.metadata):
                     return
@@ -487,9 +500,12 @@ class RunTurn:
             run.released_slots = []
 
     async def _write_rest(self, run: RunMemory) -> None:
-        services = self._services
         await self._release_slots(run)
         await self._desk.note_applied(run)
+        await self._write_status(run)
+
+    async def _write_status(self, run: RunMemory) -> None:
+        services = self._services
         if not self._refresh_status(run):
             return
         try:
@@ -510,7 +526,13 @@ class RunTurn:
                 await self._desk.close(run, node)
             asked = node.status.inbox
             if asked is not None:
-                await self._desk.ask(run, node)
+                try:
+                    await self._desk.ask(run, node)
+                except QuotaExceededError as error:
+                    # Nobody can be asked yet; everything else goes on.
+                    self._effects.hold_back(run, path, error)
+                    continue
+            run.held_back.pop(path, None)
             if node.status.inbox is asked:
                 run.desk_work.pop(path, None)
 
@@ -526,7 +548,8 @@ class RunTurn:
         generation = run.run.metadata.generation
         derived: dict[str, object] = {
             "counts": _counts(run) if run.nodes else status.counts,
-            "inbox": tuple(_inbox(run)),
+            "inbox": tuple(_inbox(run)) if run.loaded else status.inbox,
+            "waits": () if terminal else self._waits.show(run, now),
             "deadline": status.deadline if terminal else find_deadline(run, now),
             "observed_generation": generation,
         }

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 import structlog
 
 from agentrun.contract.run import RunPhase
-from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError
+from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.services import EngineServices
 from agentrun.engine.session_port import SessionHolder
 
-_FAILURES = (ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError)
+_FAILURES = (ClusterUnavailableError, ConflictError, GoneError)
 _LOOKS_PER_LEASE = 20
 _log = structlog.get_logger("agentrun.engine")
 

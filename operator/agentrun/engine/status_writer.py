@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
-from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError
+from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError, QuotaExceededError
 from agentrun.engine.observer import RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
+
+HELD_BACK_RECHECK = timedelta(seconds=5)
+"""How soon the cluster is asked again for what it refused."""
 
 
 class StatusWriter:
@@ -137,7 +140,14 @@ class StatusWriter:
     ) -> None:
         async with self._room:
             await before_node(node)
-            await self._store(run, node)
+            try:
+                await self._store(run, node)
+            except QuotaExceededError as error:
+                # Somebody deleted its object, and there is no room for another one: it stays unwritten until there is.
+                run.held_back[node.path] = error
+                self._services.timers.set(run.key, node.path, self._services.now() + HELD_BACK_RECHECK)
+                return
+        run.held_back.pop(node.path, None)
         run.spare_report_ids.extend(node.report_ids)
         node.report_ids = []
         run.unwritten.pop(node.path, None)
