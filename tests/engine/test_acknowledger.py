@@ -9,6 +9,8 @@ from typing import cast
 import pytest
 
 from agentrun.engine.acknowledger import Acknowledger
+from agentrun.engine.clock import SystemClock
+from agentrun.engine.ledger_contact import LedgerContact
 from agentrun.engine.observer import EngineFact, LedgerUnavailable, ReportsAcknowledged
 from agentrun.ledger.port import LedgerUnavailableError, SchedulerLedger
 
@@ -37,7 +39,7 @@ class _Facts:
 
 def _build(ledger: _Ledger) -> tuple[Acknowledger, _Facts]:
     facts = _Facts()
-    return Acknowledger(cast(SchedulerLedger, ledger), facts), facts
+    return Acknowledger(cast(SchedulerLedger, ledger), facts, LedgerContact(SystemClock(), facts)), facts
 
 
 async def _until_done(acknowledger: Acknowledger, facts: _Facts, count: int) -> None:

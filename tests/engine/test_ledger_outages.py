@@ -8,30 +8,10 @@ from datetime import datetime
 import pytest
 
 from agentrun.contract.run import RunPhase
-from agentrun.ledger.port import LedgerUnavailableError
+from support.outage import Outage
 from support.world import World, in_world
 
 TOOLS = "act: {sideEffect: Once, timeout: 20s}"
-
-
-class Outage:
-    """A ledger behind a door that can be shut; who knocks is told that it is away."""
-
-    def __init__(self, target: object) -> None:
-        self._target = target
-        self.away = False
-
-    def __getattr__(self, name: str) -> object:
-        found = getattr(self._target, name)
-        if not callable(found) or not asyncio.iscoroutinefunction(found):
-            return found
-
-        async def step(*arguments: object, **named: object) -> object:
-            if self.away:
-                raise LedgerUnavailableError("away")
-            return await found(*arguments, **named)
-
-        return step
 
 
 @pytest.mark.parametrize("minutes", [1, 10])

@@ -45,10 +45,16 @@ class ClusterSite:
         lease_namespace: str | None = None,
         lease: str = "4s",
         kubeconfig: Path | None = None,
+        redis: str = "",
+        install: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> subprocess.Popen[bytes]:
-        """Start an operator for this namespace; two of different names compete for the lead."""
+        """Start an operator for this namespace; two of different names compete for the lead.
+
+        It serves with the site's own kubeconfig, ledger and install unless others are named.
+        """
         serve = ["operator", "run", "--kubeconfig", str(kubeconfig or self.kubeconfig), "--namespace", self.namespace]
-        environment = {
+        told = {
             "LEASE_NAMESPACE": lease_namespace or self.namespace,
             "LEASE_DURATION": lease,
             "IDENTITY": name,
@@ -56,8 +62,11 @@ class ClusterSite:
         }
         return self._start(
             name,
-            ["-m", "agentrun.cli", *serve, "--install", self.namespace, "--redis", self.ledger.url, *arguments],
-            {f"AGENTRUN_OPERATOR_{field}": value for field, value in environment.items()},
+            [
+                *("-m", "agentrun.cli", *serve),
+                *("--install", install or self.namespace, "--redis", redis or self.ledger.url, *arguments),
+            ],
+            {**{f"AGENTRUN_OPERATOR_{field}": value for field, value in told.items()}, **environment},
         )
 
     def start_told_operator(

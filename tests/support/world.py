@@ -145,6 +145,17 @@ class World:
         )
         self._engine = asyncio.create_task(self.scheduler.run())
 
+    async def stop_scheduler(self, within: float = 60) -> float:
+        """Ask the scheduler to end in order, and return how many seconds that took; raises what it ended with."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self.scheduler is None or self._engine is None:
+            return 0.0
+        self.scheduler.stop()
+        async with asyncio.timeout(within):
+            await self._engine
+        return loop.time() - began
+
     async def kill_scheduler(self) -> None:
         """End the scheduler at once, wherever it is."""
         self.mortality.dead = True

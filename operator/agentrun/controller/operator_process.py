@@ -41,8 +41,10 @@ from agentrun.ledger.redis_ledger import RedisLedger
 from agentrun.schemas.validator import SchemaValidator
 
 _log = structlog.get_logger("agentrun.controller")
-_STOP_WITHIN = 20.0
-"""Seconds for everything to end after SIGTERM."""
+_STOP_WITHIN = 15.0
+"""Seconds for the engine to end after SIGTERM; everything together stays well below a pod's grace period of 30 s."""
+_CLOSE_WITHIN = 5.0
+"""Seconds for what is closed after it: watches, the webhook, the Lease."""
 
 
 class OperatorProcess:
@@ -57,6 +59,10 @@ class OperatorProcess:
 
     def stop(self) -> None:
         """Have :meth:`run` end in order."""
+        if not self._stopping.is_set():
+            _log.info(
+                "stopping", waits_for="turns under way; then the Lease is given back", at_most_seconds=_STOP_WITHIN
+            )
         self._signs.note_stopping()
         self._stopping.set()
 
@@ -85,7 +91,7 @@ class OperatorProcess:
                     await self._serve(client, ledger, webhook, SealVerifier(key))
                 finally:
                     if webhook is not None:
-                        await webhook.stop()
+                        await _within(_CLOSE_WITHIN, webhook.stop(), "the webhook")
         finally:
             await ledger.close()
 
@@ -191,9 +197,11 @@ class OperatorProcess:
         if asked in done:
             # The engine ends its turns first, under the lead. Who lost the lead has no time for that.
             scheduler.stop()
-            await asyncio.wait((engine,), timeout=_STOP_WITHIN)
+            _, working = await asyncio.wait((engine,), timeout=_STOP_WITHIN)
+            if working:
+                _log.warning("engine_cut_off", after_seconds=_STOP_WITHIN)
         await _cancel(engine, *watches, lead, posting, observing, asked)
-        await leadership.release()
+        await _within(_CLOSE_WITHIN, leadership.release(), "the Lease")
         for task in done - {asked}:
             task.result()
             raise RuntimeError(f"{task.get_name()} ended although nobody asked it to")
@@ -214,6 +222,14 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None], what: str) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        _log.warning("not_closed_in_time", what=what, after_seconds=seconds)
 
 
 async def _comes_before(wait: Coroutine[Any, Any, None], asked: asyncio.Task[bool]) -> bool:

@@ -10,26 +10,28 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-import structlog
-
-from agentrun.engine.observer import LedgerUnavailable, Observer, ReportsAcknowledged
+from agentrun.engine.ledger_contact import LedgerContact, Step
+from agentrun.engine.observer import Observer, ReportsAcknowledged
 from agentrun.ledger.port import LedgerUnavailableError, SchedulerLedger
 
 _LINGER = timedelta(milliseconds=20)
 """How long a report waits for others to be acknowledged with."""
-_RETRY_PAUSE = timedelta(milliseconds=500)
-
-_log = structlog.get_logger("agentrun.engine")
 
 
 class Acknowledger:
     """Holds the ids of reports that may go."""
 
-    def __init__(self, ledger: SchedulerLedger, observer: Observer) -> None:
+    def __init__(self, ledger: SchedulerLedger, observer: Observer, contact: LedgerContact) -> None:
         self._ledger = ledger
+        self._contact = contact
         self._observer = observer
         self._due: dict[str, list[str]] = {}
         self._wanted = asyncio.Event()
+
+    @property
+    def due_total(self) -> int:
+        """How many are still to be acknowledged."""
+        return sum(map(len, self._due.values()))
 
     def note(self, namespace: str, ids: Sequence[str]) -> None:
         """Have these reports acknowledged soon."""
@@ -45,9 +47,10 @@ class Acknowledger:
             try:
                 await self.flush()
             except LedgerUnavailableError as error:
-                self._observer.note(LedgerUnavailable())
-                _log.warning("ledger_unavailable", cause=str(error))
-                await asyncio.sleep(_RETRY_PAUSE.total_seconds())
+                self._contact.failed(Step.ACKNOWLEDGEMENTS, error)
+                await self._contact.pause(Step.ACKNOWLEDGEMENTS)
+            else:
+                self._contact.answered(Step.ACKNOWLEDGEMENTS)
 
     async def flush(self) -> None:
         """Acknowledge everything that is due now. Raises :class:`LedgerUnavailableError`; nothing is forgotten then."""

@@ -13,7 +13,7 @@ import structlog
 
 from agentrun.engine.clock import Entropy
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
-from agentrun.engine.observer import LedgerUnavailable, Observer, TurnEnded, TurnEnding, Unobserved
+from agentrun.engine.observer import Observer, TurnEnded, TurnEnding, Unobserved
 from agentrun.engine.run_inputs import RunInput
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.run_memory import RunMemory
@@ -38,8 +38,13 @@ class RunQueues:
         entropy: Entropy,
         width: int,
         observer: Observer | None = None,
+        on_ledger_silence: Callable[[LedgerUnavailableError], None] = lambda error: None,
     ) -> None:
-        """``take`` takes one turn; ``after`` is told of each turn that went well; ``width`` turns run at once."""
+        """``take`` takes one turn; ``after`` is told of each turn that went well; ``width`` turns run at once.
+
+        ``on_ledger_silence`` is told whenever a turn failed because the ledger did not answer.
+        """
+        self._on_ledger_silence = on_ledger_silence
         self._observer = observer or Unobserved()
         self._take = take
         self._after = after
@@ -82,17 +87,18 @@ class RunQueues:
         if key not in self._turns and not self._closing:
             self._turns[key] = asyncio.get_running_loop().create_task(self._serve(run), name=f"turns of {key[1]}")
 
-    async def close(self, within: timedelta) -> None:
-        """Let turns under way end, for at most this long; no further ones begin."""
+    async def close(self, within: timedelta) -> int:
+        """Let turns under way end, for at most this long, and return how many were cut off; no further ones begin."""
         self._closing = True
         self.stopped.set()
         turns = list(self._turns.values())
         if not turns:
-            return
-        await asyncio.wait(turns, timeout=within.total_seconds())
+            return 0
+        _, cut_off = await asyncio.wait(turns, timeout=within.total_seconds())
         for turn in turns:
             turn.cancel()
         await asyncio.gather(*turns, return_exceptions=True)
+        return len(cut_off)
 
     async def _serve(self, run: RunMemory) -> None:
         failures = 0
@@ -111,7 +117,7 @@ class RunQueues:
                 except _PASSING as error:
                     failures += 1
                     if isinstance(error, LedgerUnavailableError):
-                        self._observer.note(LedgerUnavailable())
+                        self._on_ledger_silence(error)
                     self._observer.note(TurnEnded(TurnEnding.POSTPONED, now() - began))
                     self._tell_postponed(run, error, failures)
                 except Exception:  # noqa: BLE001 - the loop's edge: counted, logged with its trace, tried again later

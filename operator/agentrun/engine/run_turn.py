@@ -368,7 +368,11 @@ class RunTurn:
         services = self._services
         now = services.now()
         return gather_node(
-            run, node, gather_run(run, now, services.ledger_since(now)), services.judge, services.entropy.fraction()
+            run,
+            node,
+            gather_run(run, now, services.contact.answers_since(now)),
+            services.judge,
+            services.entropy.fraction(),
         )
 
     def _know_call(self, run: RunMemory, node: NodeMemory) -> None:

@@ -28,12 +28,12 @@ from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, Clu
 from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
 from agentrun.engine.dispatcher import Dispatcher
 from agentrun.engine.housekeeping import Housekeeping
+from agentrun.engine.ledger_contact import LedgerContact, Step
 from agentrun.engine.ledger_rebuild import LedgerRebuild
 from agentrun.engine.observer import (
     EngineSurvey,
     LeadEnded,
     LeadTaken,
-    LedgerUnavailable,
     Observer,
     ReportsRead,
     Unobserved,
@@ -67,7 +67,11 @@ _ORPHAN_WAIT = timedelta(seconds=60)
 """A report about a run that the cluster does not show by then is acknowledged: its run was deleted."""
 _TICK = 0.001
 """Seconds; timers are no finer than this."""
-_STOP_WITHIN = timedelta(seconds=10)
+_STOP_WITHIN = timedelta(seconds=8)
+"""How long turns under way may take to end when it is stopped."""
+_STOP_WITHIN_AWAY = timedelta(seconds=1)
+"""The same while the ledger is away: what a turn waits for then will not come."""
+_LAST_ACKNOWLEDGEMENTS = timedelta(seconds=3)
 
 _log = structlog.get_logger("agentrun.engine")
 
@@ -97,6 +101,7 @@ class Scheduler:
         self._session_leases = sessions or NoSessionLeases()
         self._observer = observer or Unobserved()
         self._verifier = verifier or NoVerifier()
+        self._contact = LedgerContact(clock, self._observer)
         self._stopping = asyncio.Event()
         self._on_lead = on_lead
         self._failed_turns_before = 0
@@ -117,10 +122,11 @@ class Scheduler:
         self._orphans: dict[RunKey, list[tuple[datetime, ReportArrived]]] = {}
         self._early_approvals: dict[RunKey, dict[str, AgentApproval]] = {}
         self._dispatcher = Dispatcher(self._settings, self._grant)
-        self._acknowledger = Acknowledger(self._ledger, self._observer)
+        self._acknowledger = Acknowledger(self._ledger, self._observer, self._contact)
         self._services = EngineServices(
             cluster=self._cluster,
             ledger=self._ledger,
+            contact=self._contact,
             clock=self._clock,
             entropy=self._entropy,
             judge=lambda schema, value: to_problems(self._validator.validate(schema, value)),
@@ -140,7 +146,9 @@ class Scheduler:
         self._sessions = SessionKeeper(self._services)
         turn = RunTurn(self._services, self._sessions)
         width = self._settings.parallel_turns
-        self._queues = RunQueues(turn.take, self._after_turn, self._entropy, width, self._observer)
+        self._queues = RunQueues(
+            turn.take, self._after_turn, self._entropy, width, self._observer, self._ledger_was_silent
+        )
         self._housekeeping = Housekeeping(self._services, self._queues, self._ended, self)
 
     @property
@@ -168,7 +176,8 @@ class Scheduler:
         Raises :class:`~agentrun.engine.services.EpochLostError` when another scheduler has taken the lead.
         """
         while True:
-            await self._lead()
+            if not await self._lead_unless_stopped():
+                return
             try:
                 await self._live()
             except LedgerLostError as error:
@@ -177,7 +186,7 @@ class Scheduler:
                 _log.warning("ledger_lost", cause=str(error))
                 self._failed_turns_before += self._queues.failed_turns_total
                 self._begin_anew(self._services.epoch)
-                self._services.ledger_back_at = self._clock.now()
+                self._contact.rebuilt()
             else:
                 return
 
@@ -198,7 +207,7 @@ class Scheduler:
         try:
             done, _ = await asyncio.wait([*tasks, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await self._queues.close(_STOP_WITHIN)
+            await self._end_turns()
             await self._acknowledge_the_last()
             for task in (*tasks, *ends):
                 task.cancel()
@@ -210,13 +219,41 @@ class Scheduler:
             if task in tasks:
                 task.result()
 
+    async def _end_turns(self) -> None:
+        within = _STOP_WITHIN_AWAY if self._contact.is_away else _STOP_WITHIN
+        if self._contact.is_away:
+            _log.info("ledger_not_waited_for", why="it is away; whoever leads next takes everything up where it stands")
+        cut_off = await self._queues.close(within)
+        if cut_off:
+            _log.info("turns_cut_off", turns=cut_off, after_seconds=within.total_seconds())
+
     async def _acknowledge_the_last(self) -> None:
+        due = self._acknowledger.due_total
         try:
-            async with asyncio.timeout(_STOP_WITHIN.total_seconds()):
+            if self._contact.is_away:
+                raise LedgerUnavailableError("it is away")
+            async with asyncio.timeout(_LAST_ACKNOWLEDGEMENTS.total_seconds()):
                 await self._acknowledger.flush()
         except (LedgerUnavailableError, TimeoutError) as error:
-            # Whoever leads next reads them again.
-            _log.info("reports_left_unacknowledged", cause=str(error))
+            if due:
+                # Whoever leads next reads them again.
+                _log.info("reports_left_unacknowledged", reports=due, cause=str(error))
+
+    async def _lead_unless_stopped(self) -> bool:
+        """Take the lead, however long it takes; return False when it was stopped before."""
+        leading = asyncio.create_task(self._lead(), name="take the lead")
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if leading.done():
+                leading.result()
+                return True
+            _log.info("stopped_before_it_led", ledger_away=self._contact.is_away)
+            return False
+        finally:
+            leading.cancel()
+            stopping.cancel()
+            await asyncio.gather(leading, stopping, return_exceptions=True)
 
     async def _lead(self) -> None:
         while True:
@@ -230,12 +267,14 @@ class Scheduler:
                     await self._ledger.open_gate()
                 await self._ledger.open(())
             except LedgerUnavailableError as error:
-                self._ledger_is_away(error)
-                await asyncio.sleep(_RETRY_PAUSE.total_seconds())
+                self._contact.failed(Step.LEAD, error)
+                await self._contact.pause(Step.LEAD)
             except ClusterUnavailableError as error:
                 _log.warning("cluster_unavailable", cause=str(error))
                 await asyncio.sleep(_RETRY_PAUSE.total_seconds())
             else:
+                for step in Step:
+                    self._contact.answered(step)
                 self._on_lead(self._services.epoch)
                 self._observer.note(LeadTaken(self._services.epoch))
                 return
@@ -254,17 +293,15 @@ class Scheduler:
             try:
                 sight = await self._ledger.look()
             except LedgerUnavailableError as error:
-                self._ledger_is_away(error)
+                self._ledger_was_silent(error)
                 continue
-            self._services.note_ledger(answers=True)
+            self._contact.answered(Step.LOOK)
             self._services.compare_epoch(sight)
             if not sight.is_sound:
                 raise LedgerLostError(f"generation {sight.generation or 'lost'}, open: {sight.is_open}")
 
-    def _ledger_is_away(self, error: LedgerUnavailableError) -> None:
-        self._services.note_ledger(answers=False)
-        self._observer.note(LedgerUnavailable())
-        _log.warning("ledger_unavailable", cause=str(error))
+    def _ledger_was_silent(self, error: LedgerUnavailableError) -> None:
+        self._contact.failed(Step.LOOK, error)
 
     # --- what the cluster shows
 
@@ -408,8 +445,10 @@ class Scheduler:
                     self._deliver(report_id, report)
                 self._give_up_orphans()
             except LedgerUnavailableError as error:
-                self._ledger_is_away(error)
-                await asyncio.sleep(_RETRY_PAUSE.total_seconds())
+                self._contact.failed(Step.REPORTS, error)
+                await self._contact.pause(Step.REPORTS)
+            else:
+                self._contact.answered(Step.REPORTS)
 
     def _deliver(self, report_id: str, report: Report) -> None:
         key = (report.namespace, report.run_uid)
@@ -475,7 +514,7 @@ class Scheduler:
                     if self._dispatcher.set_pool_slots(namespace, pool, slots):
                         self._plan_pump()
             except LedgerUnavailableError as error:
-                self._ledger_is_away(error)
+                self._ledger_was_silent(error)
             try:
                 await asyncio.wait_for(self._pools_wanted.wait(), self._settings.pool_poll.total_seconds())
             except TimeoutError:
@@ -490,7 +529,7 @@ class Scheduler:
                     if holders:
                         await self._ledger.renew_slots(run.namespace, holders)
             except LedgerUnavailableError as error:
-                self._ledger_is_away(error)
+                self._ledger_was_silent(error)
 
     # --- sessions and order in the house
 

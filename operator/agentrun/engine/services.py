@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agentrun.contract.defaults import HEARTBEAT_INTERVAL
 from agentrun.contract.exact_json import JsonObject
 from agentrun.decisions.facts import Problem, SchemaJudge
 from agentrun.engine.acknowledger import Acknowledger
@@ -14,6 +13,7 @@ from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import Cluster
 from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
 from agentrun.engine.dispatcher import Dispatcher
+from agentrun.engine.ledger_contact import LedgerContact
 from agentrun.engine.observer import Observer, Unobserved
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
@@ -46,6 +46,7 @@ class EngineServices:
 
     cluster: Cluster
     ledger: SchedulerLedger
+    contact: LedgerContact
     clock: Clock
     entropy: Entropy
     judge: SchemaJudge
@@ -63,24 +64,6 @@ class EngineServices:
     observer: Observer = field(default_factory=Unobserved)
     verifier: DecisionVerifier = field(default_factory=NoVerifier)
     epoch: int = 0
-    ledger_away_since: datetime | None = None
-    """When it did not answer first, unless it was seen to answer since."""
-    ledger_back_at: datetime | None = None
-    """When it was seen to answer again after a break; None: there was none."""
-
-    def note_ledger(self, *, answers: bool) -> None:
-        """Take down whether the ledger has answered just now."""
-        now = self.now()
-        if not answers:
-            self.ledger_away_since = self.ledger_away_since or now
-            return
-        self.ledger_back_at = self.ledger_since(now)
-        self.ledger_away_since = None
-
-    def ledger_since(self, now: datetime) -> datetime | None:
-        """Return since when the ledger has answered without a break; what a heartbeat outlasts is none."""
-        away = self.ledger_away_since
-        return now if away is not None and now - away >= HEARTBEAT_INTERVAL else self.ledger_back_at
 
     async def refuse_if_overtaken(self) -> None:
         """Raise :class:`EpochLostError` when another scheduler has taken the lead since.
