@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import redis.asyncio as aioredis
 
-from agentrun.contract.ledger_keys import LedgerKeys
+from agentrun.contract.ledger_keys import INSTALLS_KEY, LedgerKeys
 from agentrun.contract.orders import Amount
 from agentrun.contract.tool import SideEffect
 from agentrun.ledger.port import (
@@ -269,3 +269,49 @@ async def test_a_registration_of_another_install_is_another_world(bench: LedgerB
     await bench.execute(build_order(), done({"id": 1}))
     assert await other.find_record(NAMESPACE, "key-1") is None
     await other.close()
+
+
+@pytest.mark.parametrize(
+    "first, second, want",
+    [
+        pytest.param([], [], ("one", "*"), id="everything twice"),
+        pytest.param([], ["a"], ("one", "*"), id="a part of everything"),
+        pytest.param(["a", "b"], [], ("one", "a"), id="everything with a part taken"),
+        pytest.param(["a", "b"], ["b", "c"], ("one", "b"), id="an overlap"),
+        pytest.param(["a"], ["b"], None, id="side by side"),
+    ],
+)
+async def test_what_one_install_serves_no_other_one_serves(
+    empty_ledger_url: str, raw: aioredis.Redis, first: list[str], second: list[str], want: tuple[str, str] | None
+) -> None:
+    one = RedisLedger.connect(empty_ledger_url, LedgerSettings(install="one"))
+    two = RedisLedger.connect(empty_ledger_url, LedgerSettings(install="two"))
+    try:
+        assert await one.bind_install("cluster", first) is None
+        before = await raw.hgetall(INSTALLS_KEY)
+        assert await one.bind_install("cluster", first) is None
+        assert await raw.hgetall(INSTALLS_KEY) == before
+        found = await two.bind_install("cluster", second)
+        assert (found and found[0]) == (want and want[0])
+        if want is not None:
+            assert found is not None
+            assert found[1] in (first or ["*"])
+            assert await raw.hgetall(INSTALLS_KEY) == before
+        # Another cluster is another matter.
+        assert await two.bind_install("elsewhere", second) is None
+    finally:
+        await one.close()
+        await two.close()
+
+
+async def test_an_install_that_serves_less_than_before_leaves_room(empty_ledger_url: str) -> None:
+    one = RedisLedger.connect(empty_ledger_url, LedgerSettings(install="one"))
+    two = RedisLedger.connect(empty_ledger_url, LedgerSettings(install="two"))
+    try:
+        assert await one.bind_install("cluster", []) is None
+        assert await one.bind_install("cluster", ["a"]) is None
+        assert await two.bind_install("cluster", ["b"]) is None
+        assert await one.bind_install("cluster", []) == ("two", "b")
+    finally:
+        await one.close()
+        await two.close()

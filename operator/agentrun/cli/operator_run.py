@@ -58,11 +58,12 @@ def run(
     stand in docs/operator.md. Several operators of one install may run: one leads, the others stand by.
 
     Exit codes: 0 stopped in order, 1 another operator has taken the lead or a part failed (start it anew), 2 arguments
-    or environment cannot be used, 6 no API server is known.
+    or environment cannot be used, or another install serves the same, 6 no API server is known.
     """
     # kopf and the Kubernetes client are an extra, and take half a second to load: no other verb needs them.
     try:
         from agentrun.controller.api_access import NoClusterError, load_access
+        from agentrun.controller.install_binding import ForeignInstallError
         from agentrun.controller.leadership import LeadershipLostError
         from agentrun.controller.operator_process import OperatorProcess
         from agentrun.controller.operator_settings import ENVIRONMENT_PREFIX, OperatorSettings
@@ -108,6 +109,9 @@ def run(
     try:
         asyncio.run(work())
     except CannotListenError as error:
+        errors().print(str(error), markup=False)
+        return ExitCode.USAGE
+    except ForeignInstallError as error:
         errors().print(str(error), markup=False)
         return ExitCode.USAGE
     except (EpochLostError, LeadershipLostError) as error:

@@ -28,6 +28,7 @@ else is hashed.
 | ``<ns>:audit:<run uid>`` | stream of audit events, bounded | 30 d after the end | both |
 | ``<ns>:reports`` | stream of reports | trimmed behind the slowest reader only | worker |
 | ``_:namespaces`` | set: namespaces in use | for ever | scheduler |
+| ``agentrun-installs`` | hash: ``<cluster> <namespace>`` to install, over all installs | for ever | operator |
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from dataclasses import dataclass
 FORMAT_VERSION = 1
 """Version of the ledger's layout; an operator refuses a newer one."""
 INSTALL_NAMESPACE = "_"
+INSTALLS_KEY = "agentrun-installs"
+"""What is served by which install: the one key that all installs on a server share."""
 WORKERS_GROUP = "workers"
 """Consumer group of every order stream."""
 SCHEDULER_GROUP = "scheduler"

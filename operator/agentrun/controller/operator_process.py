@@ -17,6 +17,7 @@ from agentrun.controller.api_access import ApiAccess
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_cluster import ApiCluster
 from agentrun.controller.event_poster import EventPoster
+from agentrun.controller.install_binding import InstallBinding
 from agentrun.controller.kopf_source import KopfSource, Listeners
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
@@ -169,6 +170,7 @@ class OperatorProcess:
             verifier=verifier if webhook is not None or unverified is UnverifiedDecisions.REFUSE else None,
             seen_epoch=leadership.epoch,
             on_lead=leadership.note_epoch,
+            may_lead=InstallBinding(client, ledger, settings.install, settings.namespaces).bind,
         )
         heard = signs.metrics.note_watch
         refuse = UnreadableObjects(client, clock).refuse

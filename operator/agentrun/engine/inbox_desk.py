@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import structlog
+
 from agentrun.contract.approval import AgentApproval, AgentApprovalStatus, ApprovalRequest, Verdict
 from agentrun.contract.exact_json import canonical_json
 from agentrun.contract.model_base import cut_text
@@ -28,6 +30,7 @@ from agentrun.engine.services import EngineServices
 from agentrun.ledger.port import AnswerVerdict
 
 _PREVIEW = 2000
+_log = structlog.get_logger("agentrun.engine")
 
 
 class InboxDesk:
@@ -57,6 +60,7 @@ class InboxDesk:
         inbox = node.status.inbox
         if inbox is None or node.asked == inbox.id or run.deleted:
             return
+        request = self._request(run, node, inbox)
         asked = AgentApproval(
             metadata=ObjectMeta(
                 name=approval_object_name(node.name, inbox.id),
@@ -73,7 +77,12 @@ class InboxDesk:
             if not isinstance(error.existing, AgentApproval):
                 raise
             created = error.existing
-        created = await self._state_question(created, self._request(run, node, inbox))
+            if not _was_asked_here(run, created, request):
+                # Somebody knew the name and was there first, perhaps with an answer to what was not asked yet.
+                _log.warning("foreign_approval_deleted", name=created.metadata.name, namespace=run.namespace)
+                await self._services.cluster.delete(created)
+                created = await self._create_anew(asked)
+        created = await self._state_question(created, request)
         run.approvals[created.metadata.name] = created
         if created.status is not None and created.status.state == "Refused":
             # The answer was refused, and who refused it died before asking anew.
@@ -83,6 +92,12 @@ class InboxDesk:
         node.asked = inbox.id
         asks = QuestionAsked(run.run, node.path, inbox.kind, created.metadata.name, node.status.message)
         self._services.observer.note(asks)
+
+    async def _create_anew(self, asked: AgentApproval) -> AgentApproval:
+        try:
+            return await self._services.cluster.create_approval(asked)
+        except AlreadyExistsError as error:
+            raise ConflictError(f"{error}: it is deleted, and its finalizers keep it") from error
 
     async def _state_question(self, approval: AgentApproval, asked: ApprovalRequest) -> AgentApproval:
         """Have the question stand in the approval, with the verdicts that count now."""
@@ -121,6 +136,10 @@ class InboxDesk:
         decision = approval.spec.decision
         request = approval.status.request if approval.status else None
         if request is None or approval.status is None or approval.status.state != "Open":
+            return
+        if approval.metadata.name != approval_object_name(node.name, request.inbox_id):
+            # Another question's object: somebody has written this question into it.
+            _log.warning("misplaced_question_ignored", name=approval.metadata.name, namespace=run.namespace)
             return
         inbox = node.status.inbox
         if decision is not None:
@@ -265,6 +284,18 @@ class InboxDesk:
         except AlreadyExistsError:
             # This very decision was applied before a crash: no other one has this name.
             return
+
+
+def _was_asked_here(run: RunMemory, found: AgentApproval, request: ApprovalRequest) -> bool:
+    """Tell whether a former try created this object for this very question, and nobody has answered it too early."""
+    owners = {owner.uid for owner in found.metadata.owner_references}
+    if run.uid not in owners or found.metadata.labels.get(RUN_UID_LABEL) != run.uid:
+        return False
+    stands = found.status.request if found.status else None
+    if stands is None:
+        return found.spec.decision is None
+    asked = (request.run.uid, request.node, request.inbox_id, request.params_digest)
+    return (stands.run.uid, stands.node, stands.inbox_id, stands.params_digest) == asked
 
 
 def _question(node: NodeMemory, inbox: Inbox, authority: Authority) -> str:

@@ -101,10 +101,10 @@ class RunTurn:
         """Take what has happened in, decide, and store what the nodes have come to."""
         foreign = not run.loaded
         for happened in run.inputs:
-            if isinstance(happened, RunSeen | RunGone):
-                self._see_run(run, happened)
             if isinstance(happened, RunSeen):
                 foreign = foreign or happened.run.status != run.stored_status
+            if isinstance(happened, RunSeen | RunGone):
+                self._see_run(run, happened)
         if foreign:
             # A status that was not written here may be a successor's: with its version the guard of writes lets pass
             # whatever a leader that stood still meanwhile would write over it.
@@ -139,6 +139,9 @@ class RunTurn:
         run.deleted = run.deleted or seen.metadata.deletion_timestamp is not None
         if not happened.fetched and _is_older(seen.metadata, run.run.metadata):
             return
+        if run.stored_status is not None and seen.status != run.stored_status:
+            # Not what was written here: somebody with rights on the status changed it. What counts is written again.
+            run.stored_status = seen.status
         if run.admitted_spec is None:
             run.run = seen
             return

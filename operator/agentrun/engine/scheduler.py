@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -76,6 +76,10 @@ _LAST_ACKNOWLEDGEMENTS = timedelta(seconds=3)
 _log = structlog.get_logger("agentrun.engine")
 
 
+async def _anybody_may() -> None:
+    return
+
+
 class Scheduler:
     """Runs the engine until it is stopped or another scheduler takes the lead."""
 
@@ -93,8 +97,14 @@ class Scheduler:
         verifier: DecisionVerifier | None = None,
         seen_epoch: int = 0,
         on_lead: Callable[[int], None] = lambda epoch: None,
+        may_lead: Callable[[], Awaitable[None]] = _anybody_may,
     ) -> None:
-        """``seen_epoch``: the highest that is known from elsewhere; ``on_lead`` is told the one that was taken."""
+        """``seen_epoch``: the highest that is known from elsewhere; ``on_lead`` is told the one that was taken.
+
+        ``may_lead`` is awaited before each taking of the lead: it raises what forbids it, which ends :meth:`run`, or
+        what cluster and ledger raise, and is asked again then.
+        """
+        self._may_lead = may_lead
         self._settings = settings or SchedulerSettings()
         self._cluster, self._ledger, self._clock, self._entropy = cluster, ledger, clock, entropy
         self._validator = validator
@@ -258,6 +268,7 @@ class Scheduler:
     async def _lead(self) -> None:
         while True:
             try:
+                await self._may_lead()
                 sound = (await self._ledger.look()).is_sound
                 if not sound:
                     await self._rebuild()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from agentrun.contract.ledger_keys import INSTALL_NAMESPACE, INSTALLS_KEY
 from agentrun.ledger.port import LedgerUnavailableError
 from agentrun.ledger.redis_connection import LedgerSettings, RedisConnection
 from agentrun.ledger.redis_scheduler_side import RedisSchedulerSide
@@ -35,6 +38,17 @@ class RedisLedger(RedisWorkerSide, RedisSchedulerSide):
         if found.get("appendonly") != "yes" or found.get("appendfsync") != "always":
             faults.append("claims are not on disk when they are answered: set appendonly yes and appendfsync always")
         return tuple(faults)
+
+    async def bind_install(self, cluster: str, namespaces: Sequence[str]) -> tuple[str, str] | None:
+        """Bind these namespaces of a cluster (none: all of them) to this install; repeating it does no harm.
+
+        Returns None, or another install and which of them it holds: nothing is bound then. Atomic. Raises
+        :class:`LedgerUnavailableError`.
+        """
+        connection = self._connection
+        argument = {"cluster": cluster, "namespaces": list(namespaces), "install": connection.settings.install}
+        found = await connection.run("bind_install", connection.keys(INSTALL_NAMESPACE), [INSTALLS_KEY], argument)
+        return (str(found[0]), str(found[1])) if found else None
 
     async def close(self) -> None:
         """Give connections back."""
