@@ -19,7 +19,7 @@ from agentrun.controller.api_access import ApiAccess
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.operator_metrics import WATCHED, OperatorMetrics, resource_of
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError
-from agentrun.engine.observer import LeadTaken, NodeMoved
+from agentrun.engine.observer import LeadTaken, LedgerUnavailable, NodeMoved
 from agentrun.engine.run_inputs import Woken
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_queues import RunQueues
@@ -211,7 +211,10 @@ async def turns_of(*ends: BaseException | None) -> CollectorRegistry:
         if (end := left.pop(0)) is not None:
             raise end
 
-    queues = RunQueues(take, lambda run: None, SeededEntropy(1), 1, metrics)
+    def note_silence(error: LedgerUnavailableError) -> None:
+        metrics.note(LedgerUnavailable())
+
+    queues = RunQueues(take, lambda run: None, SeededEntropy(1), 1, metrics, note_silence)
     run = new_memory(build_run("[{name: a, tool: pay}]"))
     run.run = run.run.model_copy(update={"metadata": run.run.metadata.model_copy(update={"uid": "u"})})
     queues.add(run)
