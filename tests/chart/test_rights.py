@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,10 +18,12 @@ from agentrun.controller.api_cluster import ApiCluster
 from agentrun.controller.api_errors import NameTakenError
 from agentrun.controller.api_objects import PLURALS
 from agentrun.controller.event_poster import EventPoster
+from agentrun.controller.install_binding import InstallBinding
 from agentrun.controller.kopf_source import WATCHED_KINDS
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.ledger_secret import ensure_ledger_secret
 from agentrun.controller.node_deletions import NodeDeletions
+from agentrun.controller.served_kinds import warn_of_missing_namespaces
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
 from agentrun.controller.webhook.access_reviews import Access, AccessReviews, Requester
@@ -93,7 +95,9 @@ class Ledgerbook:
             verb = "get" if name else "list"
         resource = f"{found['resource']}/{found['sub']}" if found["sub"] else found["resource"]
         right = (found["group"] or "", resource, _VERBS.get(verb, verb.lower()), name)
-        self.rights.add((found["namespace"] or "", right))
+        # A namespace is an object in itself, as far as rights go.
+        place = name if resource == "namespaces" else found["namespace"]
+        self.rights.add((place or "", right))
 
 
 def nothing_there(verb: str, path: str) -> JsonObject:
@@ -212,6 +216,22 @@ async def use_configurations(book: Ledgerbook) -> None:
     await WebhookConfigurations(book, WebhookPlace(CLUSTER)).show(b"authority")  # type: ignore[arg-type]
 
 
+class FreeInstallBook:
+    """Nothing is bound yet."""
+
+    async def bind_install(self, cluster: str, namespaces: Sequence[str]) -> tuple[str, str] | None:
+        return None
+
+
+async def use_binding(book: Ledgerbook) -> None:
+    await InstallBinding(book, FreeInstallBook(), "agentrun", [SERVED]).bind()  # type: ignore[arg-type]
+
+
+async def use_discovery(book: Ledgerbook) -> None:
+    # The kinds themselves every account may discover (`system:discovery`).
+    await warn_of_missing_namespaces(book, [SERVED, OWN])  # type: ignore[arg-type]
+
+
 USES: dict[str, Callable[[Ledgerbook], Awaitable[None]]] = {
     "api_cluster": use_cluster_port,
     "session_leases": use_session_leases,
@@ -219,6 +239,8 @@ USES: dict[str, Callable[[Ledgerbook], Awaitable[None]]] = {
     "node_deletions": use_watches,
     "unreadable_objects": use_rejections,
     "leadership": use_leadership,
+    "served_kinds": use_discovery,
+    "install_binding": use_binding,
     "webhook/stored_secrets": use_certificates,
     "webhook/seal_key": use_seal_key,
     "ledger_secret": use_ledger_secret,
@@ -226,8 +248,6 @@ USES: dict[str, Callable[[Ledgerbook], Awaitable[None]]] = {
     "webhook/webhook_configurations": use_configurations,
 }
 """By module below controller/: everything that it asks of an API server."""
-ASKS_DISCOVERY_ALONE = {"served_kinds"}
-"""Every account may discover what is served (``system:discovery``)."""
 ASK_THROUGH_OTHERS = {"webhook/seal_key", "ledger_secret"}
 """They ask by way of ``stored_secrets``, for objects of their own."""
 
@@ -263,7 +283,7 @@ def test_every_module_that_asks_an_api_server_is_recorded() -> None:
         for path in folder.rglob("*.py")
         if re.search(r"client\.(request|list_all|list_pages|watch_lines)\(", path.read_text())
     }
-    assert asking == (set(USES) | ASKS_DISCOVERY_ALONE) - ASK_THROUGH_OTHERS
+    assert asking == set(USES) - ASK_THROUGH_OTHERS
 
 
 async def test_rights_in_a_served_namespace_are_what_is_asked_there(helm: Helm) -> None:
@@ -282,17 +302,17 @@ def without_names_of_creations(rights: set[tuple[str, Right]], namespace: str) -
     [
         pytest.param(
             {},
-            ("leadership", "webhook/stored_secrets", "webhook/seal_key", "ledger_secret"),
+            ("leadership", "served_kinds", "webhook/stored_secrets", "webhook/seal_key", "ledger_secret"),
             id="standard",
         ),
         pytest.param(
             {"webhook": {"certificates": {"mode": "CertManager"}}, "valkey": {"existingSecret": "mine"}},
-            ("leadership", "webhook/seal_key"),
+            ("leadership", "served_kinds", "webhook/seal_key"),
             id="others make certificates and password",
         ),
         pytest.param(
             {"webhook": {"enabled": False}, "valkey": {"existingSecret": "mine"}},
-            ("leadership",),
+            ("leadership", "served_kinds"),
             id="no webhook",
         ),
         pytest.param(
@@ -301,7 +321,7 @@ def without_names_of_creations(rights: set[tuple[str, Right]], namespace: str) -
                 "valkey": {"existingSecret": "mine"},
                 "approvals": {"unverified": "Refuse"},
             },
-            ("leadership", "webhook/seal_key"),
+            ("leadership", "served_kinds", "webhook/seal_key"),
             id="another process's webhook",
         ),
     ],
@@ -313,22 +333,31 @@ async def test_rights_in_its_own_namespace_are_what_is_asked_there_by_name(
     assert granted(helm.render(values), "Role", f"{FULL}-own") == asked
 
 
-async def test_rights_in_the_cluster_are_the_webhooks_alone(helm: Helm, standard: list[Manifest]) -> None:
+async def test_rights_in_the_cluster_are_the_webhooks_and_the_identity_alone(
+    helm: Helm, standard: list[Manifest]
+) -> None:
     asked = without_names_of_creations(await record(), "")
     assert granted(standard, "ClusterRole", f"{CLUSTER}-admission") == asked
     managed = helm.render({"webhook": {"certificates": {"mode": "CertManager"}}})
     reviews = without_names_of_creations(await record("webhook/access_reviews"), "")
     assert granted(managed, "ClusterRole", f"{CLUSTER}-admission") == reviews
-    assert find_objects(helm.render({"webhook": {"enabled": False}}), "ClusterRoleBinding") == []
+    (left,) = find_objects(helm.render({"webhook": {"enabled": False}}), "ClusterRoleBinding")
+    assert left["roleRef"]["name"] == f"{CLUSTER}-identity"
+
+
+async def test_the_one_object_outside_that_is_read_says_which_cluster_it_is(standard: list[Manifest]) -> None:
+    asked = without_names_of_creations(await record("install_binding"), "kube-system")
+    assert granted(standard, "ClusterRole", f"{CLUSTER}-identity") == asked
 
 
 def test_rights_are_bound_in_served_namespaces_alone(helm: Helm) -> None:
     manifests = helm.render({"scope": {"namespaces": ["shop", "billing"]}})
     bound = {(one["metadata"]["namespace"], one["roleRef"]["name"]) for one in find_objects(manifests, "RoleBinding")}
     assert bound == {(OWN, f"{FULL}-own"), ("shop", f"{CLUSTER}-served"), ("billing", f"{CLUSTER}-served")}
-    (everywhere,) = find_objects(manifests, "ClusterRoleBinding")
-    assert everywhere["roleRef"]["name"] == f"{CLUSTER}-admission"
-    for binding in (*find_objects(manifests, "RoleBinding"), everywhere):
+    cluster_bindings = find_objects(manifests, "ClusterRoleBinding")
+    everywhere = {one["roleRef"]["name"] for one in cluster_bindings}
+    assert everywhere == {f"{CLUSTER}-admission", f"{CLUSTER}-identity"}
+    for binding in (*find_objects(manifests, "RoleBinding"), *cluster_bindings):
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": FULL, "namespace": OWN}]
 
 

@@ -72,7 +72,6 @@ def test_a_run_status_that_somebody_forges_in_mid_run_is_put_right(site: Cluster
     found = site.get("agentrun", "r")
     found["status"] |= {"phase": "Failed", "reason": "Forged", "message": "by hand"}
     path = f"/apis/agentrun.dev/v1alpha1/namespaces/{site.namespace}/agentruns/r/status"
-    del found["metadata"]["resourceVersion"]
     site.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(found), inside=False)
     site.until(lambda: site.get("agentrun", "r")["status"]["reason"] != "Forged", 5)
     ended = site.wait_ended("r")

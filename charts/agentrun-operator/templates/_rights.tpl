@@ -20,6 +20,9 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 {{- end }}
 
 {{/* In its own namespace: the leader's Lease and its Secrets, by name wherever RBAC can name one. */}}
@@ -31,6 +34,10 @@
   resources: [leases]
   resourceNames: [{{ .Values.install }}-operator]
   verbs: [get, update]
+- apiGroups: [""]
+  resources: [namespaces]
+  resourceNames: [{{ .Release.Namespace | quote }}]
+  verbs: [get]
 {{- $seals := or .Values.webhook.enabled (eq (default "" .Values.approvals.unverified) "Refuse") }}
 {{- $made := include "agentrun.makesLedgerSecret" . }}
 {{- if or $seals $made }}
@@ -54,6 +61,14 @@
   resourceNames: [{{ .Values.install }}-webhook-tls]
   verbs: [get, update]
 {{- end }}
+{{- end }}
+
+{{/* The uid of this namespace is the cluster's identity, under which the ledger binds what one install serves. */}}
+{{- define "agentrun.identityRules" -}}
+- apiGroups: [""]
+  resources: [namespaces]
+  resourceNames: [kube-system]
+  verbs: [get]
 {{- end }}
 
 {{/* In the whole cluster, for the webhook alone. */}}
