@@ -122,6 +122,7 @@ def test_without_webhook_roles_and_definitions_nothing_is_the_clusters(helm: Hel
     values = {
         "webhook": {"enabled": False},
         "roles": {"create": False},
+        "rbac": {"clusterIdentity": False},
         "crds": {"enabled": False},
         "approvals": {"admissionPolicy": False},
     }

@@ -73,6 +73,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "roles.aggregate": (False, NOBODY),
     "roles.approverVerbs": (["approve"], NOBODY),
     "rbac.create": (False, NOBODY),
+    "rbac.clusterIdentity": (False, NOBODY),
     "serviceAccount.create": (False, NOBODY),
     "serviceAccount.name": ("other", NOBODY),
     "serviceAccount.annotations": ({"note": "x"}, NOBODY),
