@@ -143,3 +143,17 @@ def test_a_scheduler_that_never_reached_its_ledger_stops_at_once() -> None:
         assert await world.stop_scheduler() < 1
 
     in_world(test, "act: {sideEffect: None}")
+
+
+def test_who_is_cancelled_while_the_ledger_answers_again_does_not_go_on() -> None:
+    async def test(contact: LedgerContact) -> None:
+        for _ in range(10):
+            contact.failed(Step.REPORTS, AWAY)
+        waiting = asyncio.create_task(contact.pause(Step.REPORTS))
+        await asyncio.sleep(1)
+        contact.answered(Step.REPORTS)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    on_virtual_time(test)

@@ -160,6 +160,7 @@ def _shown(value: JsonValue) -> str:
 async def _pause(seconds: float, window: CallWindow) -> None:
     left = window.deadline - asyncio.get_running_loop().time()
     try:
-        await asyncio.wait_for(window.cancelled.wait(), max(0.0, min(seconds, left)))
+        async with asyncio.timeout(max(0.0, min(seconds, left))):
+            await window.cancelled.wait()
     except TimeoutError:
         return

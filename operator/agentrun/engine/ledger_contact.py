@@ -121,7 +121,8 @@ class LedgerContact:
         # Not at once even so: what answers may not be what failed.
         await asyncio.sleep(_FIRST_PAUSE.total_seconds())
         try:
-            await asyncio.wait_for(self._answered.wait(), (pause - _FIRST_PAUSE).total_seconds())
+            async with asyncio.timeout((pause - _FIRST_PAUSE).total_seconds()):
+                await self._answered.wait()
         except TimeoutError:
             return
 

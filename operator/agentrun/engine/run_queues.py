@@ -150,6 +150,7 @@ class RunQueues:
         longest = min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
         pause = longest / 2 + longest / 2 * self._entropy.fraction()
         try:
-            await asyncio.wait_for(self.stopped.wait(), pause.total_seconds())
+            async with asyncio.timeout(pause.total_seconds()):
+                await self.stopped.wait()
         except TimeoutError:
             return

@@ -491,7 +491,8 @@ class Scheduler:
             moments = [at for at in (self._services.timers.next(), self._park_until) if at is not None]
             try:
                 wait = max((min(moments) - now).total_seconds(), _TICK) if moments else None
-                await asyncio.wait_for(self._timer_moved.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._timer_moved.wait()
             except TimeoutError:
                 continue
 
@@ -527,7 +528,8 @@ class Scheduler:
             except LedgerUnavailableError as error:
                 self._ledger_was_silent(error)
             try:
-                await asyncio.wait_for(self._pools_wanted.wait(), self._settings.pool_poll.total_seconds())
+                async with asyncio.timeout(self._settings.pool_poll.total_seconds()):
+                    await self._pools_wanted.wait()
             except TimeoutError:
                 continue
 

@@ -116,7 +116,8 @@ async def _wait(seconds: float, call: ToolCall) -> bool:
         await asyncio.sleep(0)
         return call.cancelled.is_set()
     try:
-        await asyncio.wait_for(call.cancelled.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await call.cancelled.wait()
     except TimeoutError:
         return False
     return True
