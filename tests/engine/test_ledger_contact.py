@@ -62,6 +62,15 @@ def test_one_that_comes_and_goes_does_not_fill_the_log() -> None:
     assert len(on_virtual_time(test)) == 10
 
 
+def test_another_cause_that_asks_for_another_remedy_is_told_of_at_once() -> None:
+    async def test(contact: LedgerContact) -> None:
+        for cause in ("ConnectionError: closed", "BusyLoadingError: loading", "ReadOnlyError: read only replica") * 20:
+            contact.failed(Step.LEAD, LedgerUnavailableError(cause))
+
+    remedies = [line["remedy"] for line in on_virtual_time(test)]
+    assert len(remedies) == len(set(remedies)) == 3
+
+
 def test_a_new_outage_is_told_of_at_once() -> None:
     async def test(contact: LedgerContact) -> None:
         for _ in range(2):

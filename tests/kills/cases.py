@@ -216,7 +216,8 @@ class Case:
     async def outlive(self, blow: Strike, struck: asyncio.Event, *, lives: bool) -> End:
         """Have the ledger struck at the instant, and the worker as well unless it lives; return how it ended."""
         ledger = await self._begin(signal.SIGKILL, self.instant.fate, self.instant.snag, blow)
-        await asyncio.wait_for(struck.wait(), 90)
+        async with asyncio.timeout(90):
+            await struck.wait()
         if not lives:
             self.site.kill(self.doomed)
             await self._until_struck("Z")

@@ -225,7 +225,8 @@ class Outside:
             return failed(Effect.NOT_EXECUTED, FailureClass.RETRYABLE, Reason.TOOL_FAILED, "the lookup is out of order")
         if roll < 0.15:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(call.cancelled.wait(), 2.0)
+                async with asyncio.timeout(2.0):
+                    await call.cancelled.wait()
         booked = self.effects[key]
         if call.tool_name == "lie":
             return succeeded({"state": "none"})

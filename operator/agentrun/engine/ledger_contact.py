@@ -31,7 +31,7 @@ _STANDS_STILL = (
 _REMEDIES = tuple(
     (re.compile(words, re.IGNORECASE), remedy)
     for words, remedy in (
-        (r"read.?only", "it is a read-only replica: name the primary, or its Sentinels"),
+        (r"read.?only|-> replica", "it is a read-only replica: name the primary, or its Sentinels"),
         (r"\boom\b|outofmemory", "it is out of memory: raise its maxmemory"),
         (r"\bmisconf\b", "it cannot write to its disk: look at its log and make room"),
         (r"\bnoauth\b|wrongpass|authentication", "set the right user and password in the URL of the ledger"),
@@ -64,6 +64,7 @@ class LedgerContact:
         self._answered = asyncio.Event()
         self._told_at: datetime | None = None
         self._tell_again = _TELL_AGAIN_FIRST
+        self._remedies_told: set[str] = set()
         self._owes_back = False
         self._silent_since: datetime | None = None
         self._silent_until: datetime | None = None
@@ -128,19 +129,25 @@ class LedgerContact:
 
     def _tell(self, cause: str, now: datetime) -> None:
         since = self._silent_since or now
+        remedy = find_remedy(cause)
         if self._told_at is None:
             self._tell_again = _TELL_AGAIN_FIRST
+            self._remedies_told.clear()
+        elif remedy not in self._remedies_told:
+            # What is to be done is another thing now: that is not kept back.
+            pass
         elif now - self._told_at < self._tell_again:
             return
         else:
             self._tell_again = min(self._tell_again * 2, _TELL_AGAIN_AT_MOST)
         self._told_at, self._owes_back = now, True
+        self._remedies_told.add(remedy)
         _log.warning(
             "ledger_unavailable",
             cause=cause,
             away_seconds=round((now - since).total_seconds()),
             stands_still=_STANDS_STILL,
-            remedy=find_remedy(cause),
+            remedy=remedy,
         )
 
     def _tell_back(self) -> None:

@@ -144,7 +144,8 @@ class MemoryLedger:
             if found or left < _SHORTEST_WAIT:
                 return found
             try:
-                await asyncio.wait_for(self._orders_changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._orders_changed.wait()
             except TimeoutError:
                 continue
 
@@ -543,7 +544,8 @@ class MemoryLedger:
             if found or left < _SHORTEST_WAIT:
                 return found
             try:
-                await asyncio.wait_for(self._reports_changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._reports_changed.wait()
             except TimeoutError:
                 continue
 
