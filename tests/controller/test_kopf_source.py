@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes import client
@@ -144,3 +146,13 @@ async def test_watches_that_break_off_begin_again_and_end_nothing_else() -> None
     assert sight.changes
     assert not bystander.done()
     bystander.cancel()
+
+
+async def test_a_user_whom_the_machine_does_not_know_observes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A pod's user has a number and no entry in /etc/passwd.
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "POD_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_000)
+    async with observed(YoungServer()) as sight, asyncio.timeout(30):
+        await sight.told.wait()
+    assert sight.changes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
@@ -88,12 +89,20 @@ class TerminalAnswers:
             while happened not in ("yes", "no"):
                 happened = input("was the call executed outside? yes / no: ").strip().lower()
             effect = Effect.EXECUTED if happened == "yes" else Effect.NOT_EXECUTED
-        fields: dict[str, object] = {"verdict": verdict, "effect": effect, "decided_by": getpass.getuser()}
+        fields: dict[str, object] = {"verdict": verdict, "effect": effect, "decided_by": _find_user()}
         if request.params_digest:
             fields["params_digest"] = request.params_digest
         if verdict is Verdict.RESOLVE:
             fields["result"] = _read_result()
         return Decision.model_validate(fields)
+
+
+def _find_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container's user may have a number alone.
+        return f"uid {os.getuid()}"
 
 
 def _read_result() -> object:

@@ -22,6 +22,7 @@ import structlog
 
 # What kopf watches is shown by no public name; the argument that takes it is public.
 from kopf._cogs.structs.references import Insights
+from kopf._core.engines.peering import Identity
 from pydantic import ValidationError
 
 from agentrun.contract.object_meta import API_VERSION
@@ -145,6 +146,8 @@ class _Session:
                 registry=self._build_registry(),
                 settings=build_settings(),
                 standalone=True,
+                # Told to no peers. Kopf would make one of the user's name, and a pod's user has none.
+                identity=Identity("agentrun"),
                 clusterwide=not self._namespaces,
                 namespaces=list(self._namespaces),
                 insights=insights,
