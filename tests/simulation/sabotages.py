@@ -246,7 +246,7 @@ def _reclaim_without_record() -> Iterator[None]:
         yield
 
 
-@_sabotage("slot-as-counter", "slots_are_never_exceeded", 50)
+@_sabotage("slot-as-counter", "slots_are_never_exceeded", 598)
 def _slot_as_counter() -> Iterator[None]:
     """A limit is a number that goes up with an order and down with each giving back: who holds a slot is not known.
 
@@ -374,7 +374,7 @@ def _hold_not_returned() -> Iterator[None]:
         yield
 
 
-@_sabotage("old-epoch-sends", "orders_go_out_under_the_newest_epoch", 28)
+@_sabotage("old-epoch-sends", "orders_go_out_under_the_newest_epoch", 57)
 def _old_epoch_sends() -> Iterator[None]:
     """The ledger takes orders of a leader that has been overtaken."""
     dispatch = MemoryLedger._dispatch
