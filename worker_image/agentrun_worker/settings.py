@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN
-from agentrun.ledger.ledger_url import check_ledger_url
+from agentrun.ledger.ledger_url import LedgerUrl
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.listen_address import ListenAddress, parse_address
 from agentrun_worker.log_setup import LogLevel
@@ -26,11 +26,6 @@ _PACE = WorkerSettings()
 
 def _duration(value: object) -> timedelta:
     return value if isinstance(value, timedelta) else parse_duration(value)  # type: ignore[arg-type]
-
-
-def _ledger_url(value: SecretStr) -> SecretStr:
-    check_ledger_url(value.get_secret_value())
-    return value
 
 
 def _folder(value: Path) -> Path:
@@ -58,8 +53,8 @@ class ProcessSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="ignore")
 
-    redis: Annotated[SecretStr, AfterValidator(_ledger_url)] = SecretStr("redis://127.0.0.1:6379/0")
-    """The ledger; the URL may hold a password, so it is never shown."""
+    redis: LedgerUrl = SecretStr("redis://127.0.0.1:6379/0")
+    """The ledger."""
     install: Annotated[str, Field(pattern=NODE_NAME_PATTERN, max_length=63)] = "agentrun"
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"
     pool: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$")] = "shared"

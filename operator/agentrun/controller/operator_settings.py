@@ -14,7 +14,7 @@ from agentrun.contract.model_base import NODE_NAME_PATTERN, ObjectName
 from agentrun.contract.run import Priority
 from agentrun.controller.session_leases import SESSION_LEASE
 from agentrun.decisions.decision_authority import UnverifiedDecisions
-from agentrun.ledger.ledger_url import check_ledger_url
+from agentrun.ledger.ledger_url import LedgerUrl
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.listen_address import ListenAddress, parse_address
 from agentrun.telemetry.log_setup import LogLevel
@@ -28,11 +28,6 @@ def _names(value: object) -> object:
 
 def _duration(value: object) -> timedelta:
     return value if isinstance(value, timedelta) else parse_duration(value)  # type: ignore[arg-type]
-
-
-def _ledger_url(value: SecretStr) -> SecretStr:
-    check_ledger_url(value.get_secret_value())
-    return value
 
 
 def _long_enough(value: timedelta) -> timedelta:
@@ -60,8 +55,8 @@ class OperatorSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="ignore")
 
-    redis: Annotated[SecretStr, AfterValidator(_ledger_url)] = SecretStr("redis://127.0.0.1:6379/0")
-    """The ledger; the URL may hold a password, so it is never shown."""
+    redis: LedgerUrl = SecretStr("redis://127.0.0.1:6379/0")
+    """The ledger."""
     kubeconfig: Path | None = None
     """None: the service account inside a pod, else what kubectl would take."""
     context: str | None = None

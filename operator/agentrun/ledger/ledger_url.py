@@ -6,8 +6,10 @@ Serves the settings of operator and worker and ``--redis`` of local runs. It con
 from __future__ import annotations
 
 import re
+from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, SecretStr
 from redis.asyncio import ConnectionPool
 
 _SCHEMES = ("redis", "rediss", "unix")
@@ -40,3 +42,12 @@ def check_ledger_url(url: str) -> str:
 
 def _without_password(url: str) -> str:
     return re.sub(r"^([a-z]+://)?.*@", r"\1***@", url, flags=re.IGNORECASE)
+
+
+def _check_secret(url: SecretStr) -> SecretStr:
+    check_ledger_url(url.get_secret_value())
+    return url
+
+
+LedgerUrl: TypeAlias = Annotated[SecretStr, AfterValidator(_check_secret)]
+"""A setting that holds such a URL; it may hold a password, so it is never shown."""
