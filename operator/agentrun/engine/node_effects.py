@@ -30,7 +30,7 @@ from agentrun.decisions.moves import (
     apply_move,
 )
 from agentrun.decisions.queue_order import QueuedNode
-from agentrun.engine.cluster_port import AlreadyExistsError, ClusterUnavailableError, HeldBackError, QuotaExceededError
+from agentrun.engine.cluster_port import AlreadyExistsError, ClusterUnavailableError, QuotaExceededError
 from agentrun.engine.dispatcher import Candidate
 from agentrun.engine.gather import find_deadline
 from agentrun.engine.observer import NodeMoved
@@ -362,7 +362,7 @@ class NodeEffects:
             await self.create_objects(run, children)
         except QuotaExceededError as error:
             # What was created is found again by the next try; the rest of the run goes on meanwhile.
-            self.hold_back(run, node.path, error)
+            self._writer.hold_back(run, node.path, error)
             changes = {"due_at": now + HELD_BACK_RECHECK, "waiting_for": error.waiting_for}
             self._set(run, node, node.status.model_copy(update=changes))
             return
@@ -376,11 +376,6 @@ class NodeEffects:
         self.move(run, node, then, now)
         if node.stored is not None and node.stored.status == node.status:
             node.stored = node.stored.model_copy(update={"status": node.status})
-
-    def hold_back(self, run: RunMemory, path: str, error: HeldBackError) -> None:
-        """Note that the cluster refuses something about a node, and have the node looked at again."""
-        run.held_back[path] = error
-        self._services.timers.set(run.key, path, self._services.now() + HELD_BACK_RECHECK)
 
     def take_up(self, run: RunMemory, node: NodeMemory, now: datetime) -> None:
         """Tell the counters around a node how it ended, as if just now; hold its slots; know its question."""

@@ -159,9 +159,9 @@ class RunMemory:
     approvals: dict[str, AgentApproval] = field(default_factory=dict)
     """By name, as last seen."""
     applied_approvals: list[tuple[AgentApproval, str]] = field(default_factory=list)
+    """Decisions that were applied in memory and are noted once the nodes are stored."""
     applied_verdicts: dict[str, Verdict] = field(default_factory=dict)
     """What was carried out, by the name of its approval."""
-    """Decisions that were applied in memory and are noted once the nodes are stored."""
     admitted_spec: AgentRunSpec | None = None
     """What counts of the spec since admission; None: not admitted yet."""
     spec_edited: bool = False

@@ -537,7 +537,7 @@ class RunTurn:
                     await self._desk.ask(run, node)
                 except QuotaExceededError as error:
                     # Nobody can be asked yet; everything else goes on.
-                    self._effects.hold_back(run, path, error)
+                    self._writer.hold_back(run, path, error)
                     continue
             run.held_back.pop(path, None)
             if node.status.inbox is asked:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
-from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError, QuotaExceededError
+from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError, HeldBackError, QuotaExceededError
 from agentrun.engine.observer import RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
@@ -120,6 +120,11 @@ class StatusWriter:
         if moved:
             self._services.observer.note(RunPhaseStored(run.run.model_copy(update={"status": status})))
 
+    def hold_back(self, run: RunMemory, path: str, error: HeldBackError) -> None:
+        """Note that the cluster refuses something about a node, and have the node looked at again."""
+        run.held_back[path] = error
+        self._services.timers.set(run.key, path, self._services.now() + HELD_BACK_RECHECK)
+
     def acknowledge(self, run: RunMemory) -> None:
         """Have reports acknowledged that led to nothing that is still to be written."""
         ids, run.spare_report_ids = run.spare_report_ids, []
@@ -144,8 +149,7 @@ class StatusWriter:
                 await self._store(run, node)
             except QuotaExceededError as error:
                 # Somebody deleted its object, and there is no room for another one: it stays unwritten until there is.
-                run.held_back[node.path] = error
-                self._services.timers.set(run.key, node.path, self._services.now() + HELD_BACK_RECHECK)
+                self.hold_back(run, node.path, error)
                 return
         run.held_back.pop(node.path, None)
         run.spare_report_ids.extend(node.report_ids)
