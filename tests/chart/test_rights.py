@@ -293,7 +293,7 @@ async def test_rights_in_a_served_namespace_are_what_is_asked_there(helm: Helm) 
     assert granted(helm.render({"scope": {"mode": "Cluster"}}), "ClusterRole", f"{CLUSTER}-served") == asked
 
 
-def without_names_of_creations(rights: set[tuple[str, Right]], namespace: str) -> set[Right]:
+def rights_in(rights: set[tuple[str, Right]], namespace: str) -> set[Right]:
     return {right for place, right in rights if place == namespace}
 
 
@@ -329,24 +329,24 @@ def without_names_of_creations(rights: set[tuple[str, Right]], namespace: str) -
 async def test_rights_in_its_own_namespace_are_what_is_asked_there_by_name(
     helm: Helm, values: dict[str, Any], modules: tuple[str, ...]
 ) -> None:
-    asked = without_names_of_creations(await record(*modules), OWN)
+    asked = rights_in(await record(*modules), OWN)
     assert granted(helm.render(values), "Role", f"{FULL}-own") == asked
 
 
 async def test_rights_in_the_cluster_are_the_webhooks_and_the_identity_alone(
     helm: Helm, standard: list[Manifest]
 ) -> None:
-    asked = without_names_of_creations(await record(), "")
+    asked = rights_in(await record(), "")
     assert granted(standard, "ClusterRole", f"{CLUSTER}-admission") == asked
     managed = helm.render({"webhook": {"certificates": {"mode": "CertManager"}}})
-    reviews = without_names_of_creations(await record("webhook/access_reviews"), "")
+    reviews = rights_in(await record("webhook/access_reviews"), "")
     assert granted(managed, "ClusterRole", f"{CLUSTER}-admission") == reviews
     (left,) = find_objects(helm.render({"webhook": {"enabled": False}}), "ClusterRoleBinding")
     assert left["roleRef"]["name"] == f"{CLUSTER}-identity"
 
 
 async def test_the_one_object_outside_that_is_read_says_which_cluster_it_is(standard: list[Manifest]) -> None:
-    asked = without_names_of_creations(await record("install_binding"), "kube-system")
+    asked = rights_in(await record("install_binding"), "kube-system")
     assert granted(standard, "ClusterRole", f"{CLUSTER}-identity") == asked
 
 

@@ -45,7 +45,7 @@ _OTHER: dict[str, Any] = {
 
 _EDITS = [
     *((field, "add") for field in _BASE),
-    *((field, "change") for field in _BASE if field != "retryOf"),
+    *((field, "change") for field in _BASE),
     *((field, "remove") for field in _BASE),
     ("intent", "change"),
     ("nodes", "change"),
@@ -105,13 +105,11 @@ def _edit(site: ClusterSite, run: str, field: str, deed: str) -> bool:
     value = {"add": _BASE.get(field, _OTHER[field]), "change": _OTHER[field], "remove": None}[deed]
     if deed == "add" and field in ("suspend", "cancel"):
         value = True
-    patch = json.dumps({"spec": {field: value}})
-    said = site.kubectl("patch", "agentrun", run, "--type=merge", "-p", patch, check=False)
-    return "patched" in said
+    return "patched" in _patch(site, run, {field: value}, check=False)
 
 
-def _patch(site: ClusterSite, run: str, spec: dict[str, Any]) -> None:
-    site.kubectl("patch", "agentrun", run, "--type=merge", "-p", json.dumps({"spec": spec}))
+def _patch(site: ClusterSite, run: str, spec: dict[str, Any], *, check: bool = True) -> str:
+    return site.kubectl("patch", "agentrun", run, "--type=merge", "-p", json.dumps({"spec": spec}), check=check)
 
 
 def _open_questions(site: ClusterSite) -> list[str]:
