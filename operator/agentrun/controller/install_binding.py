@@ -40,30 +40,37 @@ class InstallBinding:
         self._book = book
         self._install = install
         self._namespaces = tuple(namespaces)
+        self._cluster = ""
+        self._told = False
 
     async def bind(self) -> None:
         """Bind what is served. Raises :class:`ForeignInstallError`, and what API server and ledger raise."""
-        cluster = await self._find_cluster()
-        if not cluster:
+        # It does not change; asked again only while the right is missing. The lead is tried for again and again.
+        self._cluster = self._cluster or await self._find_cluster()
+        if not self._cluster:
             return
-        other = await self._book.bind_install(cluster, self._namespaces)
+        other = await self._book.bind_install(self._cluster, self._namespaces)
         if other is not None:
-            raise ForeignInstallError(self._describe(cluster, *other))
+            raise ForeignInstallError(self._describe(*other))
 
     async def _find_cluster(self) -> str:
         try:
             found = await self._client.request("GET", _CLUSTER_NAMESPACE)
         except (ForbiddenError, GoneError) as error:
-            remedy = "grant get on the namespace kube-system, so that no second install serves the same runs unnoticed"
-            _log.warning("install_not_bound", cause=str(error), remedy=remedy)
+            if not self._told:
+                self._told = True
+                remedy = (
+                    "grant get on the namespace kube-system, so that no second install serves the same runs unnoticed"
+                )
+                _log.warning("install_not_bound", cause=str(error), remedy=remedy)
             return ""
         meta = found.get("metadata")
         return str(meta.get("uid") or "") if isinstance(meta, dict) else ""
 
-    def _describe(self, cluster: str, other: str, namespace: str) -> str:
+    def _describe(self, other: str, namespace: str) -> str:
         held = "all namespaces" if namespace == "*" else f"namespace {namespace}"
         return (
             f"install {other} serves {held} of this cluster with this ledger already, and {self._install} would decide "
             f"about the same runs: start it with --install {other}, or with other namespaces, or, once {other} is gone "
-            f"for good, free its place with: redis-cli HDEL {INSTALLS_KEY} '{cluster} {namespace}'"
+            f"for good, free its place with: redis-cli HDEL {INSTALLS_KEY} '{self._cluster} {namespace}'"
         )
