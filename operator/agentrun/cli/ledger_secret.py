@@ -43,13 +43,16 @@ def make_ledger_secret(
     except ModuleNotFoundError as error:
         errors().print(f"{error.name} is missing: install the operator with `pip install agentrun-operator[operator]`")
         return ExitCode.UNAVAILABLE
-    from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError, QuotaExceededError
+    from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError, HeldBackError
 
     async def work(access: ApiAccess) -> None:
         async with ApiClient(access) as client, asyncio.timeout(_PATIENCE.total_seconds()):
             while True:
                 try:
                     await ensure_ledger_secret(StoredSecrets(client, access.default_namespace), secret, host)
+                except HeldBackError:
+                    # A quota or a missing right does not pass by itself.
+                    raise
                 except (ClusterUnavailableError, ConflictError) as error:
                     errors().print(f"waiting for the API server: {error}", markup=False)
                 else:
@@ -68,7 +71,7 @@ def make_ledger_secret(
             f"no API server answered within {_PATIENCE.total_seconds():.0f} s: {access.server}", markup=False
         )
         return ExitCode.UNAVAILABLE
-    except (UnusableLedgerSecretError, ObjectRefusedError, GoneError, QuotaExceededError) as error:
+    except (UnusableLedgerSecretError, ObjectRefusedError, GoneError, HeldBackError) as error:
         errors().print(str(error), markup=False)
         return ExitCode.FAILED
     return ExitCode.OK
