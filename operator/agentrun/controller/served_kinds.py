@@ -50,7 +50,7 @@ async def warn_of_missing_namespaces(client: ApiClient, namespaces: Iterable[str
             remedy = f"kubectl create namespace {namespace}, or correct --namespace"
             _log.warning("namespace_not_found", namespace=namespace, remedy=remedy)
         except ClusterUnavailableError as error:
-            # The right to look at namespaces is not among those that the operator needs.
+            # Not every operator is given the right to look at namespaces, and it serves without.
             _log.debug("namespace_not_looked_at", namespace=namespace, cause=str(error))
 
 
