@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import redis
 
+from support.busy_api import BusyApi
 from support.cluster_site import ClusterSite
 
 
@@ -110,3 +112,29 @@ def test_an_approval_that_somebody_made_before_the_question_answers_nothing(site
     site.kubectl("patch", "agentapproval", name, "--type=merge", "-p", json.dumps(patch))
     assert site.wait_ended("r")["phase"] == "Succeeded"
     assert site.effects_of("w") == 1
+
+
+def test_an_api_server_that_asks_for_patience_gets_it_and_nothing_happens_twice(
+    site: ClusterSite, tmp_path: Path
+) -> None:
+    with BusyApi(site.kubeconfig, tmp_path, refuse_each=4) as busy:
+        site.apply_tools('{"act": {}}')
+        # A Lease as long as an installed operator's: with a short one two refusals of its renewal cost the lead.
+        operator = site.start_operator(kubeconfig=busy.kubeconfig, lease="15s")
+        site.start_worker()
+        chain = [
+            {
+                "name": f"n{at}",
+                "tool": "act",
+                "params": {"word": f"w{at}"},
+                **({"dependsOn": [f"n{at - 1}"]} if at else {}),
+            }
+            for at in range(4)
+        ]
+        site.apply_run("r", chain)
+        assert site.wait_ended("r", within=60)["phase"] == "Succeeded"
+        assert [site.effects_of(f"w{at}") for at in range(4)] == [1] * 4
+        assert busy.refused > 3
+        assert operator.poll() is None
+        assert "Traceback" not in site.log("operator")
+        assert site.terminate(operator) == 0

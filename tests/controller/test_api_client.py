@@ -64,3 +64,51 @@ async def test_only_an_answer_that_names_an_object_says_that_it_is_gone() -> Non
             await api.request("GET", "/gone")
         with pytest.raises(ClusterUnavailableError, match="not served, or not yet"):
             await api.request("GET", "/starting")
+
+
+async def _ask_a_busy_server(refusals: int, headers: dict[str, str]) -> tuple[int, list[float]]:
+    """Return how often a server was asked that refuses so often for load, and what was waited, in seconds."""
+    asked = 0
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        busy = asked <= refusals
+        return web.json_response({}, status=429 if busy else 200, headers=headers if busy else {})
+
+    app = web.Application()
+    app.router.add_post("/busy", answer)
+    async with (
+        TestServer(app) as server,
+        ApiClient(ApiAccess(client.Configuration(host=str(server.make_url("")))), sleep=sleep) as api,
+    ):
+        if refusals > 9 or not headers.get("Retry-After", "").isdigit():
+            with pytest.raises(ClusterUnavailableError, match="429"):
+                await api.request("POST", "/busy", {})
+        else:
+            await api.request("POST", "/busy", {})
+    return asked, waits
+
+
+async def test_a_server_that_asks_for_patience_gets_it() -> None:
+    assert await _ask_a_busy_server(2, {"Retry-After": "3"}) == (3, [3.0, 3.0])
+
+
+async def test_patience_ends() -> None:
+    """Whoever sent the request has a backoff of its own, and something to say to its user."""
+    assert await _ask_a_busy_server(99, {"Retry-After": "3"}) == (4, [3.0, 3.0, 3.0])
+
+
+async def test_a_wait_of_nothing_is_no_busy_loop() -> None:
+    asked, waits = await _ask_a_busy_server(9999, {"Retry-After": "0"})
+    assert asked <= 101
+    assert set(waits) == {0.1}
+
+
+@pytest.mark.parametrize("said", [{}, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, {"Retry-After": "-1"}])
+async def test_a_refusal_that_names_no_time_is_left_to_the_caller(said: dict[str, str]) -> None:
+    assert await _ask_a_busy_server(99, said) == (1, [])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,8 @@ _SILENCE = timedelta(seconds=330)
 """A watch without any line for this long is taken for dead: the server ends every watch before."""
 _AUTHORIZATION_KEPT = timedelta(seconds=5)
 """The Kubernetes client reads its whole kubeconfig again whenever it is asked who we are: 0.13 ms at least."""
+_THROTTLED_WITHIN = timedelta(seconds=10)
+"""How long one request may be put off by a server that asks for patience; whoever sent it backs off after that."""
 _CONNECTIONS = 64
 _LONGEST_LINE = 4 * 1024 * 1024
 _PAGE = 500
@@ -37,11 +40,18 @@ class ApiClient:
     """A session with one API server; an async context manager."""
 
     def __init__(
-        self, access: ApiAccess, note: Callable[[str, str, int | None], None] = lambda verb, path, status: None
+        self,
+        access: ApiAccess,
+        note: Callable[[str, str, int | None], None] = lambda verb, path, status: None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``note`` is told of each request: verb, path, and the answer's status, None where no answer came."""
+        """``note`` is told of each request: verb, path, and the answer's status, None where no answer came.
+
+        ``sleep`` waits so many seconds where the server asks for patience.
+        """
         self._access = access
         self._note = note
+        self._sleep = sleep
         self._session: aiohttp.ClientSession | None = None
         self._authorization: str | None = None
         self._authorization_until = -math.inf
@@ -71,31 +81,51 @@ class ApiClient:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> JsonObject:
-        """Send one request and return the answer's JSON object.
+        """Send one request and return the answer's JSON object; wait where the server asks for it (429, Retry-After).
 
         Raises :class:`ClusterUnavailableError` when no answer came (it may have been carried out all the same), and
         what :func:`~agentrun.controller.api_errors.api_error` makes of a refusal.
         """
+        data = None if body is None else canonical_json(body).encode()
+        patience = _THROTTLED_WITHIN.total_seconds()
+        while True:
+            status, wait, answer = await self._send(verb, path, data, params, content_type, accept)
+            if status != 429 or wait is None or wait > patience:
+                break
+            # Nothing was carried out: the server said so before it looked at the request.
+            patience -= wait
+            await self._sleep(wait)
+        if status == 401:
+            self._authorization_until = -math.inf
+        if status >= 400:
+            raise api_error(status, answer, f"{verb} {path}")
+        return answer
+
+    async def _send(
+        self,
+        verb: str,
+        path: str,
+        data: bytes | None,
+        params: Mapping[str, str] | None,
+        content_type: str,
+        accept: str,
+    ) -> tuple[int, float | None, JsonObject]:
+        """Send a request once; return the answer's status, its Retry-After in seconds, and its object."""
         timeout = aiohttp.ClientTimeout(
             total=_ANSWER_WITHIN.total_seconds(), sock_connect=_CONNECT_WITHIN.total_seconds()
         )
-        data = None if body is None else canonical_json(body).encode()
         self.requests_total[verb] += 1
         try:
             async with self._open.request(
                 verb, path, data=data, params=params, headers=self._headers(content_type, accept), timeout=timeout
             ) as response:
                 status, text = response.status, await response.read()
+                wait = _retry_after(response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             self._note(verb, path, None)
             raise NoAnswerError(f"{verb} {path}: {type(error).__name__}: {error}") from error
         self._note(verb, path, status)
-        answer = _read(text)
-        if status == 401:
-            self._authorization_until = -math.inf
-        if status >= 400:
-            raise api_error(status, answer, f"{verb} {path}")
-        return answer
+        return status, wait, _read(text)
 
     async def list_all(
         self, path: str, params: Mapping[str, str] | None = None, accept: str = JSON
@@ -176,6 +206,11 @@ class ApiClient:
 def _uid(item: JsonObject) -> str:
     meta = item.get("metadata")
     return str(meta.get("uid")) if isinstance(meta, dict) else ""
+
+
+def _retry_after(text: str) -> float | None:
+    """Return the seconds of a Retry-After; None where none is given, or a date, which the API server never sends."""
+    return max(float(text), 0.1) if text.isascii() and text.isdigit() else None
 
 
 def _read(text: bytes) -> JsonObject:
