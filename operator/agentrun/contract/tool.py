@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from agentrun.contract.execution import Execution
 from agentrun.contract.model_base import (
     ContractModel,
     Digest,
@@ -298,13 +299,6 @@ class ToolCost(ContractModel):
 
     per_call: Money = 0
     """Price of one call."""
-
-
-class Execution(ContractModel):
-    """Where attempts run."""
-
-    pool: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", max_length=40)] = "shared"
-    """The worker pool that takes this tool's orders."""
 
 
 class AgentToolSpec(ContractModel):

@@ -10,6 +10,7 @@ the place of another one; about those changes the operator alone decides, by the
 
 from __future__ import annotations
 
+from agentrun.contract.execution import FORBIDDEN_MOUNT
 from agentrun.contract.run import MUTABLE_SPEC_FIELDS, AgentRunSpec
 
 
@@ -68,6 +69,31 @@ CEL_RULES: dict[str, list[dict[str, str]]] = {
     "AgentToolSpec": [
         _rule("(self.type == 'http') == has(self.http)", "field http goes with type http and is needed by it"),
         _rule("(self.type == 'python') == has(self.python)", "field python goes with type python and is needed by it"),
+    ],
+    "Scaling": [
+        _rule(
+            "(has(self.min) ? self.min : 0) <= (has(self.max) ? self.max : 10)",
+            "min must be no more than max",
+        )
+    ],
+    "EnvironmentVariable": [
+        _rule("!self.name.startsWith('AGENTRUN_')", "names that begin with AGENTRUN_ are the product's own")
+    ],
+    "Volume": [
+        _rule(
+            f"!self.mountPath.matches('{FORBIDDEN_MOUNT}')".replace("\\", "\\\\"),
+            "mountPath must be no place of the system or the product, and hold no ..",
+        ),
+        _rule(
+            "!has(self.readOnly) || self.readOnly || self.kind == 'PersistentVolumeClaim'",
+            "readOnly: false goes with kind PersistentVolumeClaim alone",
+        ),
+    ],
+    "Execution": [
+        _rule(
+            "!has(self.scaling) || !has(self.mode) || self.mode == 'Pool'",
+            "scaling goes with mode Pool",
+        )
     ],
     "ApprovalRule": [
         _rule(

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from agentrun.contract.defaults import CLAIM_WITHIN, LOOKUP_POLL
 from agentrun.contract.exact_json import JsonObject
+from agentrun.contract.execution import find_ledger_pool
 from agentrun.contract.node import CallStatus
 from agentrun.contract.orders import Amount, LookupOrder, Order, OrderKind
 from agentrun.contract.run import Budget
@@ -65,8 +66,8 @@ def build_order(
 
 
 def pool_of(tool: AgentToolSpec) -> str:
-    """Return the pool that takes the tool's orders."""
-    return tool.execution.pool if tool.execution else "shared"
+    """Return the pool that takes the tool's orders, as the ledger names it."""
+    return find_ledger_pool(tool.execution)
 
 
 def budget_amount(budget: Budget | None) -> Amount | None:

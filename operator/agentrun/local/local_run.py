@@ -19,6 +19,7 @@ from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool, ToolType
 from agentrun.engine.clock import Clock, Entropy, SystemClock, SystemEntropy
 from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ClusterObject, ConflictError
+from agentrun.engine.order_builder import pool_of
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.port import Ledger, WorkerIdentity
@@ -180,11 +181,7 @@ class LocalRun:
             await asyncio.to_thread(embedded.stop)
 
     def _pools(self) -> list[tuple[str, str]]:
-        pools = {
-            (tool.metadata.namespace, tool.spec.execution.pool if tool.spec.execution else "shared")
-            for tool in self._setup.tools
-        }
-        return sorted(pools)
+        return sorted({(tool.metadata.namespace, pool_of(tool.spec)) for tool in self._setup.tools})
 
     def _submit(self) -> None:
         for tool in self._setup.tools:

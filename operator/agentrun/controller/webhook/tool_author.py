@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agentrun.contract.execution import VolumeKind
 from agentrun.contract.tool import AgentToolSpec
 from agentrun.controller.webhook.access_reviews import Access
 
@@ -38,9 +39,19 @@ def find_author_needs(spec: AgentToolSpec) -> Iterator[AuthorNeed]:
     """Yield the rights that the author of this definition needs, each once."""
     yield AuthorNeed("spec", Access("create", purpose="create pods", resource="pods", group=""))
     named: set[str] = set()
-    for at, header in enumerate(spec.http.headers_from if spec.http else ()):
-        secret = header.secret_key_ref.name
+    for field, secret in _secrets(spec):
         if secret not in named:
             named.add(secret)
-            reads = Access("get", purpose="get Secret", resource="secrets", group="")
-            yield AuthorNeed(f"spec.http.headersFrom[{at}].secretKeyRef.name", reads, secret)
+            yield AuthorNeed(field, Access("get", purpose="get Secret", resource="secrets", group=""), secret)
+
+
+def _secrets(spec: AgentToolSpec) -> Iterator[tuple[str, str]]:
+    for at, header in enumerate(spec.http.headers_from if spec.http else ()):
+        yield f"spec.http.headersFrom[{at}].secretKeyRef.name", header.secret_key_ref.name
+    if spec.execution is None:
+        return
+    for at, volume in enumerate(spec.execution.volumes):
+        if volume.kind is VolumeKind.SECRET:
+            yield f"spec.execution.volumes[{at}].source", volume.source
+    for at, secret in enumerate(spec.execution.secrets):
+        yield f"spec.execution.secrets[{at}]", secret
