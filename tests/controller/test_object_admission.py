@@ -116,6 +116,19 @@ def test_an_author_needs_every_secret_that_the_tool_names_and_pods() -> None:
     assert everything.asked == [("bob", PODS), ("bob", "get secrets/one"), ("bob", "get secrets/two")]
 
 
+def test_an_author_needs_the_secrets_that_the_worker_mounts_as_well() -> None:
+    volumes = [
+        {"name": "keys", "kind": "Secret", "source": "two", "mountPath": "/keys"},
+        {"name": "texts", "kind": "ConfigMap", "source": "three", "mountPath": "/texts"},
+    ]
+    tool = a_tool("one", execution={"volumes": volumes, "secrets": ["one", "four"]})
+    everything = Roles(frozenset({PODS, "get secrets/one", "get secrets/two", "get secrets/four"}))
+    assert review(tool, roles=everything) == ""
+    needs = [PODS, "get secrets/one", "get secrets/two", "get secrets/four"]
+    assert everything.asked == [("bob", need) for need in needs]
+    assert "spec.execution.volumes[0].source" in review(tool, roles=Roles(frozenset({PODS, "get secrets/one"})))
+
+
 @pytest.mark.parametrize(
     "missing, wants",
     [

@@ -137,6 +137,61 @@ TOOL_CASES = {
         refused=({"type": "python"}, {"type": "http", "python": PYTHON, "http": HTTP}),
     ),
 }
+SECRET_VOLUME: Object = {"name": "keys", "kind": "Secret", "source": "shop", "mountPath": "/keys"}
+DISK: Object = {"name": "disk", "kind": "PersistentVolumeClaim", "source": "disk", "mountPath": "/data"}
+EXECUTION_CASES = {
+    "scaling goes with mode Pool": Values(
+        taken=({"scaling": {}}, {"mode": "Pool", "scaling": {}}, {"mode": "Job"}),
+        refused=({"mode": "Job", "scaling": {}},),
+    ),
+}
+SCALING_CASES = {
+    "min must be no more than max": Values(
+        taken=({}, {"min": 10}, {"min": 3, "max": 3}, {"max": 1}),
+        refused=({"min": 11}, {"min": 2, "max": 1}),
+    ),
+}
+ENVIRONMENT_CASES = {
+    "names that begin with AGENTRUN_ are the product's own": Values(
+        taken=({"name": "REGION", "value": "north"}, {"name": "AGENTRUN"}),
+        refused=({"name": "AGENTRUN_WORKER_REDIS", "value": "redis://elsewhere"},),
+    ),
+}
+VOLUME_CASES = {
+    "mountPath must be no place of the system or the product, and hold no ..": Values(
+        taken=(
+            *({**SECRET_VOLUME, "mountPath": path} for path in ("/keys", "/srv/run", "/a..b", "/process", "/keys/")),
+        ),
+        refused=(
+            *(
+                {**SECRET_VOLUME, "mountPath": path}
+                for path in (
+                    "/",
+                    "/proc",
+                    "/sys/x",
+                    "/dev",
+                    "/run/x",
+                    "/var/run",
+                    "/a/../proc",
+                    "/..",
+                    "/a//b",
+                    "/./run",
+                )
+            ),
+        ),
+    ),
+    "readOnly: false goes with kind PersistentVolumeClaim alone": Values(
+        taken=(SECRET_VOLUME, {**SECRET_VOLUME, "readOnly": True}, {**DISK, "readOnly": False}),
+        refused=({**SECRET_VOLUME, "readOnly": False},),
+    ),
+}
+EXECUTION_PLACES: dict[str, tuple[dict[str, Values], Callable[[Object], Object]]] = {
+    "": (EXECUTION_CASES, lambda execution: execution),
+    ".scaling": (SCALING_CASES, lambda scaling: {"scaling": scaling}),
+    ".env[]": (ENVIRONMENT_CASES, lambda variable: {"env": [variable]}),
+    ".volumes[]": (VOLUME_CASES, lambda volume: {"volumes": [volume]}),
+}
+"""Below a tool's execution: the rules that stand there, and an execution with a value in that place."""
 APPROVAL_RULE_CASES = {
     "needs required: Always, or at least one test under when": Values(
         taken=({"required": "Always"}, {"when": [{"path": "params.x", "op": "exists"}]}),
@@ -189,6 +244,13 @@ def object_cases() -> Iterator[tuple[Key, Values]]:
         APPROVAL_RULE_CASES,
         lambda rule: a_tool({"type": "http", "http": HTTP, "approval": rule}),
     )
+    for below, (cases, build) in EXECUTION_PLACES.items():
+        yield from at(
+            "AgentTool",
+            f".spec.execution{below}",
+            cases,
+            lambda value, build=build: a_tool({"type": "http", "http": HTTP, "execution": build(value)}),
+        )
     yield from at(
         "AgentApproval",
         ".spec.decision",

@@ -57,7 +57,7 @@ class ProcessSettings(BaseSettings):
     """The ledger."""
     install: Annotated[str, Field(pattern=NODE_NAME_PATTERN, max_length=63)] = "agentrun"
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"
-    pool: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?(\.[0-9a-f]{8,64})?$")] = "shared"
+    pool: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?(\.[0-9a-f]{16,64})?$")] = "shared"
     """As the ledger names it: with a digest behind a dot where the pod is not the plain one."""
     name: Annotated[str, Field(max_length=253)] | None = None
     slots: Annotated[int, Field(ge=1, le=1000)] = 4

@@ -24,6 +24,7 @@ from agentrun.engine.services import EpochLostError
 from agentrun.ledger.ledger_url import check_ledger_url
 from agentrun.ledger.port import LedgerFormatError, LedgerUnavailableError
 from agentrun.local.embedded_ledger import NoLedgerServerError
+from agentrun.local.ignored_execution import find_ignored_executions
 from agentrun.local.local_run import Answer, LocalRun, LocalSetup
 from agentrun.local.manifest_check import find_limits, find_problems
 from agentrun.local.manifests import Manifests, read_manifests
@@ -132,7 +133,7 @@ def run(
 
 def _is_usable(manifests: Manifests) -> bool:
     problems = sorted((*manifests.problems, *find_problems(manifests, SchemaValidator())))
-    for line in (*problems, *find_limits(manifests)):
+    for line in (*problems, *find_limits(manifests), *find_ignored_executions(manifests.tools)):
         errors().print(str(line), markup=False)
     if not problems and not manifests.runs:
         errors().print("the files hold no AgentRun: name the file of the run as well", markup=False)

@@ -17,7 +17,7 @@ from agentrun.contract.model_base import ContractModel, MediumText, ObjectName
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", max_length=40)]
 DEFAULT_POOL = "shared"
-_DIGEST_DIGITS = 8
+_DIGEST_DIGITS = 16
 
 
 class ExecutionMode(StrEnum):
@@ -115,7 +115,7 @@ class Volume(ContractModel):
     source: ObjectName
     """The object of that kind."""
     mount_path: Annotated[str, Field(pattern=r"^/[A-Za-z0-9._/-]*$", max_length=256)]
-    """Where; absolute, without ``..``, outside of ``/var/run/agentrun``, ``/proc``, ``/sys`` and ``/dev``."""
+    """Where; absolute, without ``..``, outside of ``/proc``, ``/sys``, ``/dev``, ``/run`` and ``/var/run``."""
     read_only: bool = True
     """Only a PersistentVolumeClaim can be written to at all."""
     optional: bool = False
@@ -164,9 +164,13 @@ class Execution(ContractModel):
         for field, names in (
             ("env", [variable.name for variable in self.env]),
             ("volumes", [volume.name for volume in self.volumes]),
+            ("secrets", list(self.secrets)),
         ):
             if len(set(names)) != len(names):
                 raise ValueError(f"{field}: each name may stand once")
+        paths = [volume.mount_path.rstrip("/") for volume in self.volumes]
+        if len(set(paths)) != len(paths):
+            raise ValueError("volumes: each mountPath may stand once")
         return self
 
 

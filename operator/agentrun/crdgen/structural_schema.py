@@ -23,7 +23,13 @@ Schema: TypeAlias = dict[str, Any]
 CelRules: TypeAlias = Mapping[str, Sequence[Mapping[str, str]]]
 
 _INT64 = 2**63 - 1
-_KEYED_LISTS = {"RunNode": "name", "InstanceNode": "name", "StatusCondition": "type", "EnvironmentVariable": "name", "Volume": "name"}
+_KEYED_LISTS = {
+    "RunNode": "name",
+    "InstanceNode": "name",
+    "StatusCondition": "type",
+    "EnvironmentVariable": "name",
+    "Volume": "name",
+}
 """Lists of these models are maps by that field, so that server-side apply merges them by it."""
 _KEPT = (
     "description", "type", "format", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum",
