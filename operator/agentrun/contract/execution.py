@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from agentrun.contract.exact_json import json_digest
+from agentrun.contract.exact_json import JsonObject, json_digest
 from agentrun.contract.model_base import ContractModel, MediumText, ObjectName
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", max_length=40)]
@@ -183,11 +183,11 @@ def find_ledger_pool(execution: Execution | None) -> str:
     """
     if execution is None:
         return DEFAULT_POOL
-    parts = {
+    parts: JsonObject = {
         "image": execution.image,
         "account": execution.service_account_name,
-        "env": sorted((variable.name, variable.value) for variable in execution.env),
-        "volumes": sorted((volume.to_wire() for volume in execution.volumes), key=lambda volume: str(volume["name"])),
+        "env": {variable.name: variable.value for variable in execution.env},
+        "volumes": {volume.name: volume.to_wire() for volume in execution.volumes},
     }
     if not any(parts.values()):
         return execution.pool
