@@ -50,6 +50,8 @@ class ApiCluster:
         self._client = client
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._seen: asyncio.Queue[ClusterChange] = asyncio.Queue()
+        self.listed = False
+        """Whether who watches has been given everything that existed when it began."""
 
     def tell(self, change: ClusterChange) -> None:
         """Take in an observation, to be given to whoever watches."""
@@ -67,6 +69,7 @@ class ApiCluster:
             yield ClusterChange(ChangeKind.SEEN, run)
         async for approval in self._read_all(AgentApproval, "AgentApproval"):
             yield ClusterChange(ChangeKind.SEEN, approval)
+        self.listed = True
         while True:
             yield await self._seen.get()
 

@@ -10,6 +10,8 @@ from typing import TypeVar, assert_never
 from prometheus_client import CollectorRegistry
 
 from agentrun.contract.node import TERMINAL_NODE_PHASES, AgentNodeStatus, NodePhase
+from agentrun.controller.pools.pool_report import PoolReport
+from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.engine.observer import (
     EngineFact,
     EngineSurvey,
@@ -47,6 +49,7 @@ class OperatorMetrics:
         self._heard_at: dict[str, float] = {}
         self._epoch = 0
         self._survey = EngineSurvey()
+        self._pools: Mapping[PoolKey, PoolReport] = {}
         self.leads = False
         """Whether this operator decides."""
         self._show_gauges(liveness)
@@ -103,6 +106,10 @@ class OperatorMetrics:
         """Show what the scheduler holds, until the next survey."""
         self._survey = survey
 
+    def show_pools(self, reports: Mapping[PoolKey, PoolReport]) -> None:
+        """Show what the pools are like, until the next report."""
+        self._pools = reports
+
     def _note_move(self, moved: NodeMoved) -> None:
         book, namespace, tool = self._book, moved.namespace, moved.tool
         before, after = moved.before, moved.after
@@ -131,6 +138,8 @@ class OperatorMetrics:
         show(Metric.QUEUE_OLDEST, self._oldest)
         show(Metric.SLOTS_IN_USE, lambda: _labelled(self._survey.queue.in_use))
         show(Metric.POOL_SLOTS, lambda: _labelled(self._survey.queue.announced))
+        show(Metric.POOL_WORKERS, self._pool_workers)
+        show(Metric.POOL_FAULT, self._pool_faults)
         show(Metric.WATCH_AGE, self._watch_ages)
         show(Metric.LEDGER_AGE, lambda: {(): self._now() - self._ledger_at})
         show(Metric.LEADER, lambda: {(): float(self.leads)})
@@ -139,6 +148,15 @@ class OperatorMetrics:
 
     def _oldest(self) -> dict[LabelSet, float]:
         return {(*pool,): waited.total_seconds() for pool, waited in self._survey.queue.oldest.items()}
+
+    def _pool_workers(self) -> dict[LabelSet, float]:
+        counts: dict[LabelSet, float] = {}
+        for key, report in self._pools.items():
+            counts[*key, "Wished"], counts[*key, "Ready"] = report.wished, report.ready
+        return counts
+
+    def _pool_faults(self) -> dict[LabelSet, float]:
+        return {(*key, report.fault.reason): 1.0 for key, report in self._pools.items() if report.fault}
 
     def _watch_ages(self) -> dict[LabelSet, float]:
         now = self._now()

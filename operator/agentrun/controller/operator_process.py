@@ -23,6 +23,7 @@ from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
 from agentrun.controller.operator_settings import OperatorSettings
 from agentrun.controller.operator_signs import OperatorSigns
+from agentrun.controller.pools.pools_of_process import build_pool_keeper
 from agentrun.controller.served_kinds import wait_for_kinds, warn_of_missing_namespaces
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
@@ -185,6 +186,9 @@ class OperatorProcess:
         lead = asyncio.create_task(leadership.hold(), name="lead")
         observing = asyncio.create_task(source.run(), name="kopf")
         posting = asyncio.create_task(events.run(), name="events")
+        if settings.pools_enabled:
+            pools = build_pool_keeper(settings, client, ledger, clock, scheduler, cluster, signs.metrics.show_pools)
+            watches.append(asyncio.create_task(pools.run(), name="pools"))
         signs.follow(scheduler.survey, engine, *watches, lead, observing, posting)
         _log.info(
             "started",
@@ -192,6 +196,7 @@ class OperatorProcess:
             namespaces=settings.namespaces or "all",
             webhook=str(settings.webhook_listen or "none"),
             unverified_decisions=unverified.value,
+            pools=settings.pools_enabled,
         )
         done, _ = await asyncio.wait(
             (engine, *watches, lead, observing, posting, asked), return_when=asyncio.FIRST_COMPLETED

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agentrun.contract.durations import parse_duration
 from agentrun.contract.model_base import NODE_NAME_PATTERN, ObjectName
 from agentrun.contract.run import Priority
+from agentrun.controller.pools.worker_access import Isolation
 from agentrun.controller.session_leases import SESSION_LEASE
 from agentrun.decisions.decision_authority import UnverifiedDecisions
+from agentrun.decisions.pools.resource_amounts import read_quantity
 from agentrun.ledger.ledger_url import LedgerUrl
 from agentrun.ledger.redis_connection import Durability
 from agentrun.telemetry.listen_address import ListenAddress, parse_address
@@ -45,7 +47,22 @@ def _slots(value: object) -> object:
     return {priority.strip(): count.strip() for priority, _, count in pairs}
 
 
+def _pairs(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part]
+    if any(not sign for _, sign, _ in pairs):
+        raise ValueError("must be written as name=value or name=value,name=value")
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+def _quantity(value: str) -> str:
+    read_quantity(value)
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_long_enough)]
+ResourceQuantity = Annotated[str, AfterValidator(_quantity)]
 Kept = Annotated[timedelta, BeforeValidator(_duration)]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
@@ -107,8 +124,64 @@ class OperatorSettings(BaseSettings):
     approvals_unverified: UnverifiedDecisions | None = None
     """What becomes of decisions that no webhook has sealed; None: refused where the webhook is on, else no more than
     approve and reject."""
+    pools_enabled: bool = False
+    """Whether the operator starts the workers; else somebody does who runs ``agentrun-worker``."""
+    pools_image: Annotated[str, Field(max_length=512)] = "agentrun-worker"
+    """Image of workers whose tools name none."""
+    pools_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    pools_image_pull_secrets: Annotated[list[ObjectName], BeforeValidator(_names), NoDecode] = []
+    """Names of the registry's Secrets, in each namespace with pools."""
+    pools_ledger_url: LedgerUrl | None = None
+    """The ledger as workers reach it, without credentials; None: as the operator does."""
+    pools_isolation: Isolation = Isolation.USERS
+    """What keeps the workers of one namespace from another's keys: a user of the ledger's server each, or nothing."""
+    pools_credentials_life: Kept = timedelta(days=30)
+    """How old the password of a namespace's workers becomes; its pods are replaced then, a few at a time."""
+    pools_service_accounts: Annotated[list[ObjectName], BeforeValidator(_names), NoDecode] = []
+    """Service accounts that tools may name."""
+    pools_slots: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Calls that one worker makes at once."""
+    pools_scale_down_after: Kept = timedelta(minutes=1)
+    """How long fewer workers must have sufficed before there are fewer."""
+    pools_delete_after: Kept = timedelta(minutes=10)
+    """How long no tool must have needed a pool before it is deleted."""
+    pools_settle: Kept = timedelta(seconds=5)
+    """How long a changed tool must stand before pods are replaced for it."""
+    pools_grace_margin: Duration = timedelta(seconds=15)
+    """What a pod that is to end is given beyond its tools' longest timeout."""
+    pools_requests: Annotated[dict[str, ResourceQuantity], BeforeValidator(_pairs), NoDecode] = {
+        "cpu": "100m",
+        "memory": "128Mi",
+        "ephemeral-storage": "64Mi",
+    }
+    """What a worker is promised where its tools say nothing: ``cpu=100m,memory=128Mi``."""
+    pools_limits: Annotated[dict[str, ResourceQuantity], BeforeValidator(_pairs), NoDecode] = {
+        "cpu": "1",
+        "memory": "512Mi",
+        "ephemeral-storage": "256Mi",
+    }
+    """What it gets at most."""
+    pools_run_as_user: Annotated[int, Field(ge=0)] = 65532
+    """User of the container; 0: whatever the cluster assigns (OpenShift)."""
+    pools_run_as_group: Annotated[int, Field(ge=0)] = 65532
+    """Its group; 0: whatever the cluster assigns."""
+    pools_fs_group: Annotated[int, Field(ge=0)] = 65532
+    """Group of its volumes; 0: whatever the cluster assigns."""
+    pools_node_selector: Annotated[dict[str, str], BeforeValidator(_pairs), NoDecode] = {}
+    """Labels of the machines that workers run on: ``disk=fast,zone=a``."""
+    pools_priority_class: Annotated[str, Field(max_length=253)] = ""
+    """PriorityClass of their pods."""
+    pools_network_policy: bool = True
+    """Whether a NetworkPolicy is put beside each pool."""
     log_level: LogLevel = LogLevel.INFO
     log_json: bool = False
+
+    @model_validator(mode="after")
+    def _pods_reach_the_ledger(self) -> OperatorSettings:
+        url = self.pools_ledger_url or self.redis
+        if self.pools_enabled and url.get_secret_value().startswith("unix:"):
+            raise ValueError("pools_ledger_url must be given: no pod reaches the ledger's socket")
+        return self
 
     @field_validator("webhook_url")
     @classmethod

@@ -19,6 +19,7 @@ TOLD_AFTER = timedelta(minutes=1)
 TOLD_AGAIN = timedelta(minutes=30)
 """An API server keeps Events for an hour: while the wait lasts there is one."""
 _MESSAGE_LIMIT = 1024
+_POOL = "Pool("
 _OWN_TREE = ("Suspended", "Children", "Human", "FanOut(", "Approval(")
 """What the run itself, its tree or a human makes a node wait for."""
 
@@ -37,6 +38,11 @@ def find_limit(waiting_for: str) -> str:
     """Return the limit or holder that a node's ``waitingFor`` names; empty where it is the run's own matter."""
     limit = waiting_for.partition(" as ")[0]
     return "" if limit.startswith(_OWN_TREE) else limit
+
+
+def find_pool(limit: str) -> str:
+    """Return the pool that a limit names, as the ledger names it; empty where it is another limit."""
+    return limit.removeprefix(_POOL)[:-1] if limit.startswith(_POOL) else ""
 
 
 def build_waits(holding: Holding, since: Mapping[str, datetime], now: datetime) -> tuple[RunWait, ...]:
@@ -63,10 +69,12 @@ def find_next_telling(waits: Iterable[RunWait], told: Mapping[str, datetime]) ->
     return min((_tell_at(wait, told) for wait in waits), default=None)
 
 
-def explain_pool(pool: str, namespace: str, announced: int) -> str:
-    """Return what would end a wait for a pool."""
+def explain_pool(pool: str, namespace: str, announced: int, note: str = "") -> str:
+    """Return what would end a wait for a pool; ``note``: what the operator knows of one that it keeps itself."""
     if announced:
         return f"the {announced} slots of pool {pool} in namespace {namespace} are taken"
+    if note:
+        return f"no worker of pool {pool} is announced in namespace {namespace}: {note}"
     return (
         f"no worker of pool {pool} is announced in namespace {namespace}; a worker serves one pool of one namespace: "
         f"agentrun-worker run --namespace {namespace} --pool {pool}"

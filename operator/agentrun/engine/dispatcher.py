@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from agentrun.contract.run import Priority
+from agentrun.decisions.pools.pool_step import PoolDemand
+from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.decisions.priorities import effective_priority, next_rise
 from agentrun.decisions.queue_order import NamespaceUse, QueuedNode, QueueKey, queue_key
 from agentrun.engine.observer import QueueSurvey
@@ -132,6 +134,8 @@ class Dispatcher:
         self._waiting: dict[str, Candidate] = {}
         self._book = _SlotBook()
         self._pool_slots: dict[tuple[str, str], int] = {}
+        self.pool_notes: Mapping[PoolKey, str] = {}
+        """What is known about pools that the operator itself keeps, and why their workers do not start."""
         self._parked: dict[tuple[str, str], datetime] = {}
         self._looked_at = datetime.min.replace(tzinfo=UTC)
         self._retries: Counter[tuple[str, str]] = Counter()
@@ -252,6 +256,14 @@ class Dispatcher:
         )
         in_use = {pool: count for pool, count in self._book.by_pool.items() if count}
         return QueueSurvey(Counter(places), oldest, in_use, dict(self._pool_slots))
+
+    def demand(self) -> dict[PoolKey, PoolDemand]:
+        """Return which calls want each pool's workers. Costs a little for each tool, however long the lines."""
+        waiting: dict[PoolKey, Counter[str]] = {}
+        for (namespace, tool, pool), line in self._groups.items():
+            waiting.setdefault(PoolKey(namespace, pool), Counter())[tool] += len(line.members)
+        in_use = {PoolKey(*key): count for key, count in self._book.by_pool.items() if count}
+        return {key: PoolDemand(waiting.get(key, {}), in_use.get(key, 0)) for key in waiting.keys() | in_use.keys()}
 
     # --- the one loop
 

@@ -14,6 +14,8 @@ from typing import Protocol, TypeAlias
 
 from agentrun.contract.node import AgentNodeStatus, InboxKind, NodePhase
 from agentrun.contract.run import AgentRun, Priority, RunPhase, RunWait
+from agentrun.decisions.pools.pool_step import PoolDemand
+from agentrun.decisions.pools.pool_wishes import PoolKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +182,14 @@ class EngineSurvey:
     """By (namespace, phase)."""
     nodes: Mapping[tuple[str, NodePhase], int] = field(default_factory=dict)
     """By (namespace, phase)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSurvey:
+    """What the workers of all pools have to do at one moment."""
+
+    complete: bool = False
+    """Of every run that was seen the nodes have been read: whatever is under way is in here."""
+    demand: Mapping[PoolKey, PoolDemand] = field(default_factory=dict)
+    busy: frozenset[tuple[str, str]] = frozenset()
+    """(namespace, name) of the workers that have an attempt under way."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -21,7 +21,9 @@ from agentrun.contract.node import AgentNode, NodePhase
 from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool
+from agentrun.decisions.pools.pool_wishes import PoolKey, ToolInUse
 from agentrun.decisions.retention import EndedRun
+from agentrun.decisions.run_waits import find_pool
 from agentrun.engine.acknowledger import Acknowledger
 from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, ClusterUnavailableError
@@ -35,6 +37,7 @@ from agentrun.engine.observer import (
     LeadEnded,
     LeadTaken,
     Observer,
+    PoolSurvey,
     ReportsRead,
     Unobserved,
 )
@@ -175,6 +178,34 @@ class Scheduler:
             for phase, paths in run.by_phase.items():
                 nodes[run.namespace, phase] += len(paths)
         return EngineSurvey(self._dispatcher.survey(self._clock.now()), runs, +nodes)
+
+    def survey_pools(self) -> PoolSurvey:
+        """Return what workers have to do. Costs a little for each run, tool, and attempt under way."""
+        complete, busy = True, set()
+        for run in self._queues:
+            complete = complete and (run.loaded or run.status.phase is RunPhase.PENDING)
+            for path in run.by_phase[NodePhase.RUNNING]:
+                busy.add((run.namespace, run.nodes[path].status.worker))
+        return PoolSurvey(complete, self._dispatcher.demand(), frozenset(busy))
+
+    def find_tools_in_use(self) -> list[ToolInUse]:
+        """Return every definition that may still be called: as tools stand now, and as open runs have pinned them."""
+        found = {(space, pin.ref.name, pin.ref.digest): pin.spec for space, pin in self._services.tools.all()}
+        for run in self._queues:
+            if not run.closed:
+                for name, pin in run.tools.items():
+                    found.setdefault((run.namespace, name, pin.ref.digest), pin.spec)
+        return [ToolInUse(namespace, name, spec) for (namespace, name, _), spec in found.items()]
+
+    def note_pools(self, notes: Mapping[PoolKey, str]) -> None:
+        """Note what is known about pools that the operator keeps; runs that wait for one that has news show it."""
+        before, self._dispatcher.pool_notes = self._dispatcher.pool_notes, notes
+        news = {key for key in before.keys() | notes.keys() if before.get(key) != notes.get(key)}
+        if not news:
+            return
+        for run in self._queues:
+            if any((run.namespace, find_pool(limit)) in news for limit in run.waiting):
+                self._queues.post(run.key, Woken(""))
 
     def stop(self) -> None:
         """Have :meth:`run` end soon: turns under way end, nothing new begins, everything is taken up again later."""

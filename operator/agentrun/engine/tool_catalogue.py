@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentrun.contract.exact_json import json_digest
@@ -37,6 +38,10 @@ class ToolCatalogue:
     def find(self, namespace: str, name: str) -> PinnedTool | None:
         """Return the definition of that name, or None."""
         return self._tools.get((namespace, name))
+
+    def all(self) -> Iterator[tuple[str, PinnedTool]]:
+        """Give every definition as it stands now, with its namespace."""
+        return ((namespace, pinned) for (namespace, _), pinned in self._tools.items())
 
     def specs(self, namespace: str) -> dict[str, AgentToolSpec]:
         """Return the namespace's definitions by name."""

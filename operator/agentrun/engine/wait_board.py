@@ -10,12 +10,11 @@ from collections import Counter
 from datetime import datetime
 
 from agentrun.contract.run import RunPhase, RunWait
-from agentrun.decisions.run_waits import Holding, build_waits, explain_pool, find_next_telling, find_untold
+from agentrun.decisions.pools.pool_wishes import PoolKey
+from agentrun.decisions.run_waits import Holding, build_waits, explain_pool, find_next_telling, find_pool, find_untold
 from agentrun.engine.observer import RunWaits
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.services import EngineServices
-
-_POOL = "Pool("
 
 
 class WaitBoard:
@@ -59,10 +58,11 @@ class WaitBoard:
             elif node.status.waiting_for != limit:
                 counts[limit] += 1
         for limit in counts:
-            if limit.startswith(_POOL):
-                messages[limit] = self._explain_pool(run.namespace, limit.removeprefix(_POOL)[:-1])
+            if pool := find_pool(limit):
+                messages[limit] = self._explain_pool(run.namespace, pool)
         return Holding(counts, messages)
 
     def _explain_pool(self, namespace: str, pool: str) -> str:
         announced = self._services.dispatcher.announced(namespace, pool)
-        return "" if announced is None else explain_pool(pool, namespace, announced)
+        note = self._services.dispatcher.pool_notes.get(PoolKey(namespace, pool), "")
+        return "" if announced is None else explain_pool(pool, namespace, announced, note)

@@ -9,6 +9,7 @@ from agentrun.ledger.port import LedgerUnavailableError
 from agentrun.ledger.redis_connection import LedgerSettings, RedisConnection
 from agentrun.ledger.redis_scheduler_side import RedisSchedulerSide
 from agentrun.ledger.redis_worker_side import RedisWorkerSide
+from agentrun.ledger.worker_users import WorkerUsers
 
 
 class RedisLedger(RedisWorkerSide, RedisSchedulerSide):
@@ -38,6 +39,10 @@ class RedisLedger(RedisWorkerSide, RedisSchedulerSide):
         if found.get("appendonly") != "yes" or found.get("appendfsync") != "always":
             faults.append("claims are not on disk when they are answered: set appendonly yes and appendfsync always")
         return tuple(faults)
+
+    def worker_users(self) -> WorkerUsers:
+        """Return who makes users for workers, with this connection's own rights."""
+        return WorkerUsers(self._connection.client, self._connection.settings.install)
 
     async def bind_install(self, cluster: str, namespaces: Sequence[str]) -> tuple[str, str] | None:
         """Bind these namespaces of a cluster (none: all of them) to this install; repeating it does no harm.

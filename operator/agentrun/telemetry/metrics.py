@@ -14,6 +14,7 @@ from enum import Enum, StrEnum
 from agentrun.contract.failures import Effect, Reason
 from agentrun.contract.node import NodePhase
 from agentrun.contract.run import Priority, RunPhase
+from agentrun.decisions.pools.pod_faults import FAULT_REASONS
 from agentrun.ledger.port import ClaimVerdict
 
 OTHER = "Other"
@@ -79,9 +80,12 @@ LABELS: Mapping[str, Label] = {
                 "agentruns", "agentruns/status", "agentnodes", "agentnodes/status", "agentapprovals",
                 "agentapprovals/status", "agenttools", "agenttools/status", "leases", "namespaces", "discovery",
                 "secrets", "subjectaccessreviews", "mutatingwebhookconfigurations", "validatingwebhookconfigurations",
+                "deployments", "pods", "networkpolicies", "poddisruptionbudgets",
             }
         ),
     ),
+    "state": Label("`Wished` or `Ready`", frozenset({"Wished", "Ready"})),
+    "fault": Label("what keeps workers from starting, see [pools](../pools.md)", FAULT_REASONS),
     "status": Label("HTTP status; `None` without an answer", frozenset(map(str, range(100, 600))) | {NONE}),
 }  # fmt: skip
 
@@ -151,6 +155,12 @@ class Metric(Enum):
         _O, "agentrun_slots_in_use", "namespace pool", "Slots held by orders that are out and attempts under way")
     POOL_SLOTS = _gauge(
         _O, "agentrun_pool_slots", "namespace pool", "Slots that the live workers of the pool announce together")
+
+    # pools that the operator keeps
+    POOL_WORKERS = _gauge(
+        _O, "agentrun_pool_workers", "namespace pool state", "Workers of a pool that the operator keeps")
+    POOL_FAULT = _gauge(
+        _O, "agentrun_pool_fault", "namespace pool fault", "1 while this keeps a pool from its workers")
 
     # the scheduler's own work
     TURN = _histogram(_O, "agentrun_turn_seconds", "", "Duration of a run's turn, writes included", _TURN)

@@ -24,8 +24,10 @@ class StoredSecret:
 class StoredSecrets:
     """The Secrets of one namespace. Each method may raise what :meth:`ApiClient.request` raises."""
 
-    def __init__(self, client: ApiClient, namespace: str) -> None:
+    def __init__(self, client: ApiClient, namespace: str, labels: Mapping[str, str] | None = None) -> None:
+        """``labels``: what every Secret that is written bears."""
         self._client = client
+        self._labels = dict(labels or {})
         self._collection = f"/api/v1/namespaces/{namespace}/secrets"
 
     async def find(self, name: str) -> StoredSecret | None:
@@ -38,27 +40,28 @@ class StoredSecrets:
     async def create_if_absent(self, name: str, data: Mapping[str, bytes]) -> StoredSecret:
         """Create a Secret unless somebody else was faster, and return the one that stands."""
         try:
-            return _read(await self._client.request("POST", self._collection, _body(name, data)))
+            return _read(await self._client.request("POST", self._collection, self._body(name, data)))
         except NameTakenError:
             return _read(await self._client.request("GET", f"{self._collection}/{name}"))
 
     async def replace(self, name: str, data: Mapping[str, bytes], read: StoredSecret) -> StoredSecret:
         """Store a Secret's new content if nobody has changed it since it was read, else raise ConflictError."""
-        body = _body(name, data, read.resource_version)
+        body = self._body(name, data, read.resource_version)
         return _read(await self._client.request("PUT", f"{self._collection}/{name}", body))
 
-
-def _body(name: str, data: Mapping[str, bytes], resource_version: str = "") -> JsonObject:
-    metadata: JsonObject = {"name": name}
-    if resource_version:
-        metadata["resourceVersion"] = resource_version
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": metadata,
-        "data": {field: base64.b64encode(value).decode() for field, value in data.items()},
-    }
+    def _body(self, name: str, data: Mapping[str, bytes], resource_version: str = "") -> JsonObject:
+        metadata: JsonObject = {"name": name}
+        if self._labels:
+            metadata["labels"] = dict(self._labels)
+        if resource_version:
+            metadata["resourceVersion"] = resource_version
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": metadata,
+            "data": {field: base64.b64encode(value).decode() for field, value in data.items()},
+        }
 
 
 def _read(raw: JsonObject) -> StoredSecret:

@@ -1,0 +1,166 @@
+"""Writes what was decided about a pool to the API server. Decides nothing; each request is made once.
+
+Called by the pool keeper. What a request raises is the keeper's to explain; a step that was cut off in the middle is
+taken again, and finds what is there.
+"""
+
+from __future__ import annotations
+
+from agentrun.contract.exact_json import JsonObject
+from agentrun.controller.api_client import ApiClient
+from agentrun.controller.api_errors import NameTakenError
+from agentrun.controller.event_poster import MERGE_PATCH
+from agentrun.controller.pools.pool_manifests import INSTALL_LABEL, POOL_LABEL, PoolManifests
+from agentrun.controller.pools.pool_sights import DELETION_COST, KEPT_COST
+from agentrun.decisions.pools.pool_wishes import PoolKey
+from agentrun.engine.cluster_port import GoneError
+
+
+class ForeignObjectError(Exception):
+    """An object of the wanted name is somebody else's: it is left alone."""
+
+
+class PoolWriter:
+    """The requests about pools."""
+
+    def __init__(self, client: ApiClient, budget_version: str) -> None:
+        """``budget_version``: of the API group policy that the server serves."""
+        self._client = client
+        self.budget_version = budget_version
+        """Of the objects that are to be written."""
+
+    async def create(self, key: PoolKey, wanted: PoolManifests, replicas: int | None) -> JsonObject:
+        """Make the pool and return its Deployment as stored. Raises :class:`ForeignObjectError`."""
+        await self.write_beside(key, wanted)
+        path = deployments_path(key.namespace)
+        try:
+            return await self._client.request("POST", path, _with_replicas(wanted.deployment, replicas))
+        except NameTakenError:
+            # Made by whoever led before: what it is made of is compared at the next look.
+            found = await self._client.request("GET", f"{path}/{wanted.name}")
+            _check_ours(found, wanted.deployment)
+            return found
+
+    async def replace(self, key: PoolKey, wanted: PoolManifests, seen: JsonObject) -> JsonObject:
+        """Make what exists what is wanted; its number of workers, and what others noted on it, stay."""
+        await self.write_beside(key, wanted)
+        spec, meta = seen.get("spec"), seen.get("metadata")
+        replicas = spec.get("replicas") if isinstance(spec, dict) else None
+        body = _with_replicas(wanted.deployment, replicas if isinstance(replicas, int) else None)
+        body["metadata"] = _merge_meta(meta if isinstance(meta, dict) else {}, wanted.deployment)
+        return await self._client.request("PUT", f"{deployments_path(key.namespace)}/{wanted.name}", body)
+
+    async def scale(self, key: PoolKey, name: str, replicas: int) -> JsonObject:
+        """Set the number of workers."""
+        path = f"{deployments_path(key.namespace)}/{name}"
+        return await self._client.request("PATCH", path, {"spec": {"replicas": replicas}}, content_type=MERGE_PATCH)
+
+    async def mark(self, key: PoolKey, pod: str, *, keep: bool) -> JsonObject | None:
+        """Have Kubernetes end other pods first, or as it likes; None: the pod is gone."""
+        notes: JsonObject = {DELETION_COST: KEPT_COST if keep else None}
+        path = f"{pods_path(key.namespace)}/{pod}"
+        try:
+            return await self._client.request(
+                "PATCH", path, {"metadata": {"annotations": notes}}, content_type=MERGE_PATCH
+            )
+        except GoneError:
+            return None
+
+    async def delete(self, key: PoolKey, name: str, uid: str) -> None:
+        """Take the pool away, if it is still the one that was seen."""
+        options: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        await self._delete(f"{deployments_path(key.namespace)}/{name}", options)
+        await self.delete_beside(key.namespace, name)
+
+    async def delete_beside(self, namespace: str, name: str) -> None:
+        """Take away what stands beside a pool that is gone."""
+        for path in (policies_path(namespace), self._budgets_path(namespace)):
+            await self._delete(f"{path}/{name}")
+
+    async def list_beside(self, namespace: str | None, selector: str) -> tuple[list[JsonObject], list[JsonObject]]:
+        """Return the NetworkPolicies and the PodDisruptionBudgets of pools."""
+        asked = {"labelSelector": selector}
+        policies, _ = await self._client.list_all(policies_path(namespace), asked)
+        budgets, _ = await self._client.list_all(self._budgets_path(namespace), asked)
+        return policies, budgets
+
+    async def write_beside(self, key: PoolKey, wanted: PoolManifests) -> None:
+        """Have NetworkPolicy and PodDisruptionBudget as wanted: before the pods that they are for."""
+        if wanted.policy is not None:
+            await self._write(policies_path(key.namespace), wanted.name, wanted.policy)
+        await self._write(self._budgets_path(key.namespace), wanted.name, wanted.budget)
+
+    async def _write(self, path: str, name: str, wanted: JsonObject) -> None:
+        try:
+            await self._client.request("POST", path, wanted)
+        except NameTakenError:
+            found = await self._client.request("GET", f"{path}/{name}")
+            _check_ours(found, wanted)
+            meta = found.get("metadata")
+            body = {**wanted, "metadata": _merge_meta(meta if isinstance(meta, dict) else {}, wanted)}
+            await self._client.request("PUT", f"{path}/{name}", body)
+
+    async def _delete(self, path: str, options: JsonObject | None = None) -> None:
+        try:
+            await self._client.request("DELETE", path, options)
+        except GoneError:
+            return
+
+    def _budgets_path(self, namespace: str | None) -> str:
+        return f"/apis/policy/{self.budget_version}{_inside(namespace)}/poddisruptionbudgets"
+
+
+def deployments_path(namespace: str | None) -> str:
+    """Return the URL path of the Deployments of one namespace, or of all (None)."""
+    return f"/apis/apps/v1{_inside(namespace)}/deployments"
+
+
+def pods_path(namespace: str | None) -> str:
+    """Return the URL path of the pods of one namespace, or of all (None)."""
+    return f"/api/v1{_inside(namespace)}/pods"
+
+
+def policies_path(namespace: str | None) -> str:
+    """Return the URL path of the NetworkPolicies of one namespace, or of all (None)."""
+    return f"/apis/networking.k8s.io/v1{_inside(namespace)}/networkpolicies"
+
+
+def _inside(namespace: str | None) -> str:
+    return f"/namespaces/{namespace}" if namespace else ""
+
+
+def _with_replicas(deployment: JsonObject, replicas: int | None) -> JsonObject:
+    spec = deployment.get("spec")
+    if replicas is None or not isinstance(spec, dict):
+        return dict(deployment)
+    return {**deployment, "spec": {**spec, "replicas": replicas}}
+
+
+def _merge_meta(seen: JsonObject, wanted: JsonObject) -> JsonObject:
+    """Return the metadata of what was seen, guarded by its version, with our labels and annotations as wanted."""
+    ours = wanted.get("metadata")
+    ours = ours if isinstance(ours, dict) else {}
+    merged: JsonObject = {field: seen[field] for field in ("uid", "resourceVersion", "finalizers") if field in seen}
+    for field in ("labels", "annotations"):
+        theirs, our = seen.get(field), ours.get(field)
+        merged[field] = {**(theirs if isinstance(theirs, dict) else {}), **(our if isinstance(our, dict) else {})}
+    return {**merged, "name": ours.get("name"), "namespace": ours.get("namespace")}
+
+
+def _check_ours(found: JsonObject, wanted: JsonObject) -> None:
+    theirs, ours = _labels(found), _labels(wanted)
+    if any(theirs.get(label) != ours.get(label) for label in (INSTALL_LABEL, POOL_LABEL)):
+        meta = found.get("metadata")
+        name = meta.get("name") if isinstance(meta, dict) else "?"
+        raise ForeignObjectError(f"{wanted.get('kind')} {name} exists and is not this pool's: delete or rename it")
+
+
+def _labels(found: JsonObject) -> JsonObject:
+    meta = found.get("metadata")
+    labels = meta.get("labels") if isinstance(meta, dict) else None
+    return labels if isinstance(labels, dict) else {}

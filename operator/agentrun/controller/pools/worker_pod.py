@@ -1,0 +1,166 @@
+"""The pod of a worker: hardened, told by its environment which queue it serves, with the files that its tools need.
+
+Pure: a wish and the settings in, a pod template out; equal ones give equal templates. Called for what is built of a
+pool. Says nothing of how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from agentrun.contract.durations import format_duration
+from agentrun.contract.exact_json import JsonObject, JsonValue
+from agentrun.contract.execution import Volume, VolumeKind
+from agentrun.controller.pools.pool_settings import PoolSettings
+from agentrun.decisions.pools.pool_wishes import PoolKey, PoolWish
+from agentrun.decisions.pools.resource_amounts import fit_amounts
+
+CONTAINER = "worker"
+PORT = 8081
+"""Probes and metrics."""
+SECRETS_FOLDER = "/run/agentrun/secrets"
+SCRATCH_FOLDER = "/tmp"  # noqa: S108 - in the pod, where it is a volume of its own
+URL_KEY = "url"
+"""Field of the Secret that holds the ledger's URL for workers."""
+_SCRATCH_BYTES = "64Mi"
+_CANCEL_GRACE = timedelta(seconds=5)
+
+
+def build_pod_spec(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str) -> JsonObject:
+    """Return the spec of a pod of this pool; ``ledger_secret`` names the Secret with the ledger's URL."""
+    grace = wish.longest_call + _CANCEL_GRACE + settings.grace_margin
+    spec: JsonObject = {
+        "automountServiceAccountToken": wish.account is not None,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": -(-grace // timedelta(seconds=1)),
+        "securityContext": _pod_security(settings),
+        "containers": [_build_container(key, wish, settings, ledger_secret)],
+        "volumes": _build_volumes(wish),
+    }
+    if wish.account is not None:
+        spec["serviceAccountName"] = wish.account
+    if settings.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+    if settings.node_selector:
+        spec["nodeSelector"] = dict(settings.node_selector)
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
+    return spec
+
+
+def _pod_security(settings: PoolSettings) -> JsonObject:
+    security: JsonObject = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if settings.user is not None:
+        security["runAsUser"] = settings.user
+    if settings.group is not None:
+        security["runAsGroup"] = settings.group
+    if settings.volume_group is not None:
+        security |= {"fsGroup": settings.volume_group, "fsGroupChangePolicy": "OnRootMismatch"}
+    return security
+
+
+def _build_container(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str) -> JsonObject:
+    amounts = fit_amounts(wish.amounts, settings.usual_amounts)
+    return {
+        "name": CONTAINER,
+        "image": wish.image or settings.image,
+        "imagePullPolicy": settings.pull_policy,
+        "command": ["agentrun-worker", "run"],
+        "env": _build_environment(key, wish, settings, ledger_secret),
+        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
+        # A ledger that is away fails neither of the first two: a restart would mend nothing.
+        "startupProbe": _probe("/healthz", every=2, failures=60),
+        "livenessProbe": _probe("/healthz", every=10, failures=6),
+        "readinessProbe": _probe("/readyz", every=5, failures=2),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "resources": {"requests": dict(amounts.requests), "limits": dict(amounts.limits)},
+        "volumeMounts": _build_mounts(wish),
+    }
+
+
+def _build_environment(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str) -> list[JsonValue]:
+    told = {
+        "INSTALL": settings.install,
+        "NAMESPACE": key.namespace,
+        "POOL": key.queue,
+        "SLOTS": str(settings.rules.slots),
+        "SECRETS_DIRECTORY": SECRETS_FOLDER,
+        "LISTEN": f"0.0.0.0:{PORT}",
+        # Calls under way end by themselves: none of this pool's takes longer.
+        "DRAIN_GRACE": format_duration(max(wish.longest_call, timedelta(seconds=1))),
+        "CANCEL_GRACE": format_duration(_CANCEL_GRACE),
+        "DURABILITY": settings.durability.value,
+        "LOG_LEVEL": settings.log_level,
+        "LOG_JSON": "true",
+    }
+    return [
+        {
+            "name": "AGENTRUN_WORKER_REDIS",
+            "valueFrom": {"secretKeyRef": {"name": ledger_secret, "key": URL_KEY}},
+        },
+        # No other pod has it while this one lives, and it stays through restarts of the container.
+        {"name": "AGENTRUN_WORKER_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+        *_plain({f"AGENTRUN_WORKER_{name}": value for name, value in told.items()}),
+        # What is written goes where it may: the image's own files cannot be.
+        *_plain({"HOME": SCRATCH_FOLDER} | {variable.name: variable.value for variable in wish.env}),
+    ]
+
+
+def _plain(values: Mapping[str, str]) -> list[JsonValue]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _probe(path: str, *, every: int, failures: int) -> JsonObject:
+    return {
+        "httpGet": {"path": path, "port": "metrics", "scheme": "HTTP"},
+        "periodSeconds": every,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _build_mounts(wish: PoolWish) -> list[JsonValue]:
+    mounts: list[JsonValue] = [{"name": "tmp", "mountPath": SCRATCH_FOLDER}]
+    if not wish.secrets:
+        mounts.append({"name": "no-secrets", "mountPath": SECRETS_FOLDER, "readOnly": True})
+    mounts += [
+        {"name": f"secret-{at}", "mountPath": f"{SECRETS_FOLDER}/{name}", "readOnly": True}
+        for at, name in enumerate(wish.secrets)
+    ]
+    mounts += [
+        {"name": f"own-{volume.name}", "mountPath": volume.mount_path, "readOnly": volume.read_only}
+        for volume in wish.volumes
+    ]
+    return mounts
+
+
+def _build_volumes(wish: PoolWish) -> list[JsonValue]:
+    volumes: list[JsonValue] = [{"name": "tmp", "emptyDir": {"sizeLimit": _SCRATCH_BYTES}}]
+    if not wish.secrets:
+        # The worker looks for Secrets in this folder, and nowhere else.
+        volumes.append({"name": "no-secrets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+    # Optional: a Secret that is missing fails the calls that need it, and keeps no other tool's worker from starting.
+    volumes += [
+        {"name": f"secret-{at}", "secret": {"secretName": name, "optional": True, "defaultMode": 0o440}}
+        for at, name in enumerate(wish.secrets)
+    ]
+    volumes += [{"name": f"own-{volume.name}", **_source(volume)} for volume in wish.volumes]
+    return volumes
+
+
+def _source(volume: Volume) -> JsonObject:
+    match volume.kind:
+        case VolumeKind.SECRET:
+            return {"secret": {"secretName": volume.source, "optional": volume.optional, "defaultMode": 0o440}}
+        case VolumeKind.CONFIG_MAP:
+            return {"configMap": {"name": volume.source, "optional": volume.optional, "defaultMode": 0o440}}
+        case VolumeKind.CLAIM:
+            return {"persistentVolumeClaim": {"claimName": volume.source, "readOnly": volume.read_only}}
