@@ -85,7 +85,8 @@ def test_one_ready_worker_takes_the_orders_of_all() -> None:
     bad = replace(POD, waiting_reason="ErrImagePull")
     assert find_pool_fault([bad, replace(POD, name="p-2", ready=True)], NOW) is None
     fault = find_pool_fault([replace(bad, name="p-2"), bad], NOW)
-    assert fault is not None and fault.message.startswith("pod p-1:")
+    assert fault is not None
+    assert fault.message.startswith("pod p-1:")
 
 
 def test_what_a_pod_says_cannot_grow_without_end_or_break_a_line() -> None:

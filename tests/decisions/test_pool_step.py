@@ -226,7 +226,8 @@ def test_what_holds_of_every_step(facts: PoolFacts) -> None:
     assert not (external and scales), "a number that is another's is written"
     busy = {worker.name for worker in facts.sight.workers} & facts.busy if facts.sight else set()
     for scale in scales:
-        assert facts.sight is not None and scale.replicas != facts.sight.replicas, "a write that changes nothing"
+        assert facts.sight is not None
+        assert scale.replicas != facts.sight.replicas, "a write that changes nothing"
         if facts.wish is not None:
             assert scale.replicas >= facts.wish.least
             assert scale.replicas <= max(facts.wish.most, len(busy))
@@ -238,7 +239,10 @@ def test_what_holds_of_every_step(facts: PoolFacts) -> None:
                     marked = marked | {action.name} if action.keep else marked - {action.name}
             assert not busy or (facts.rules.can_mark and marked == busy)
     if any(isinstance(action, DeletePool) for action in step.actions):
-        assert facts.wish is None and not busy and not facts.demand.in_use and not facts.demand.waiting
+        assert facts.wish is None
+        assert not busy
+        assert not facts.demand.in_use
+        assert not facts.demand.waiting
     if facts.wish is not None and facts.sight is not None and not external:
         needed = count_needed_workers(facts.wish, facts.demand, facts.rules.slots)
         if needed > facts.sight.replicas:

@@ -95,6 +95,10 @@ class ClusterSite:
             ],
         )
 
+    def start_process(self, name: str, arguments: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start a Python process that is told everything by its environment."""
+        return self._start(name, arguments, environment)
+
     def running(self, name: str) -> list[subprocess.Popen[bytes]]:
         """Return the processes of this name that have not ended."""
         return [process for process in self._named.get(name, ()) if process.poll() is None]

@@ -6,7 +6,7 @@ else is hashed.
 
 | key | type | lifetime | written by |
 |---|---|---|---|
-| ``_:meta`` | hash: generation, formatVersion, open, epoch | for ever | scheduler |
+| ``_:meta`` | hash: generation, formatVersion, open, epoch, durable | for ever | scheduler |
 | ``_:slots:global`` | sorted set: holder by expiry ms | holders expire | scheduler |
 | ``<ns>:slots:<name>`` | sorted set: holder (``node_uid/attempt``) by expiry ms | holders expire | both |
 | ``<ns>:run:<uid>`` | hash: state, counters, limits, deadline | ``window`` after the end | both |

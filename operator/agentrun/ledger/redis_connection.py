@@ -14,7 +14,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from agentrun.contract.defaults import HEARTBEAT_SILENCE, MAX_DELIVERIES, RECOVERY_WAIT, SLOT_LEASE
 from agentrun.contract.ledger_keys import LedgerKeys
@@ -110,6 +110,19 @@ class RedisConnection:
         """
         async with asyncio.timeout(seconds + self.settings.answer_within.total_seconds()):
             return await self._exchange(*command)
+
+    async def is_durable(self) -> bool | None:
+        """Tell whether what the server has answered is on its disk; None: it does not let us ask.
+
+        Raises :class:`LedgerUnavailableError`.
+        """
+        with translated_errors():
+            try:
+                found = await self.client.config_get("appendonly", "appendfsync")
+            except ResponseError:
+                # No right to ask, or a server on which nobody may.
+                return None
+        return found.get("appendonly") == "yes" and found.get("appendfsync") == "always"
 
     async def _exchange(self, *command: str | int) -> Any:
         """Send one command and return its answer as the server gave it."""

@@ -139,7 +139,9 @@ class RedisSchedulerSide:
     async def take_epoch(self, seen: int) -> int:
         """Return ``max(ledger, seen) + 1`` and store it."""
         keys = self._connection.keys(INSTALL_NAMESPACE)
-        return int(await self._connection.run("take_epoch", keys, [keys.meta], {"seen": str(seen)}))
+        durable = await self._connection.is_durable()
+        argument = {"seen": str(seen), "durable": "1" if durable else "0"}
+        return int(await self._connection.run("take_epoch", keys, [keys.meta], argument))
 
     async def admit_run(self, registration: RunRegistration) -> Admission:
         """Check tombstone and session and register the run, in one step."""

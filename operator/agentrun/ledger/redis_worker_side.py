@@ -8,6 +8,7 @@ from typing import Any
 
 from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
+from agentrun.contract.ledger_keys import INSTALL_NAMESPACE
 from agentrun.contract.orders import AttemptOutcome, OrderKind, ReportKind
 from agentrun.contract.tool import SideEffect
 from agentrun.ledger.port import (
@@ -244,9 +245,12 @@ class RedisWorkerSide:
         if self._connection.settings.durability is Durability.ACCEPT:
             return True
         if self._durable is None:
+            self._durable = await self._connection.is_durable()
+        if self._durable is None:
+            # The worker's user may not ask the server: the operator has, when it took the lead.
+            meta = self._connection.keys(INSTALL_NAMESPACE).meta
             with translated_errors():
-                found = await self._connection.client.config_get("appendonly", "appendfsync")
-            self._durable = found.get("appendonly") == "yes" and found.get("appendfsync") == "always"
+                return await self._connection.client.hget(meta, "durable") == "1"
         return self._durable
 
 
