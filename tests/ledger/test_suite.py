@@ -23,18 +23,19 @@ from agentrun.ledger.port import (
     SlotLimit,
     WithdrawVerdict,
 )
-from support.ledgers import LedgerBench, as_recovery, build_memory_bench, build_redis_bench
+from support.ledgers import LedgerBench, as_recovery, build_memory_bench, build_redis_bench, build_two_users_bench
 from support.orders import NAMESPACE, build_order, build_registration, build_worker, done, failed
 
 LEASE_MS = 30_000
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "redis, workers with users of their own"])
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[LedgerBench]:
     if request.param == "memory":
         built = await build_memory_bench()
     else:
-        built = await build_redis_bench(request.getfixturevalue("empty_ledger_url"))
+        build = build_redis_bench if request.param == "redis" else build_two_users_bench
+        built = await build(request.getfixturevalue("empty_ledger_url"))
     yield built
     await built.close()
 

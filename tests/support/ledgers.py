@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from agentrun.contract.orders import AttemptOutcome, Order, OrderKind, Report
 from agentrun.ledger.memory_ledger import MemoryLedger
 from agentrun.ledger.port import Claim, ClaimAnswer, ClaimVerdict, Delivery, Ledger, SlotLimit, WorkerIdentity
 from agentrun.ledger.redis_connection import Durability, LedgerSettings
 from agentrun.ledger.redis_ledger import RedisLedger
+from agentrun.ledger.redis_worker_side import RedisWorkerSide
+from agentrun.ledger.worker_users import worker_user_name
 from support.orders import NAMESPACE, build_registration, build_worker
 
 START_MS = 1_767_225_600_000
@@ -104,7 +106,7 @@ class RedisBench(LedgerBench):
         """Move the clock that the scripts read."""
         await super().pass_time(milliseconds)
         ledger = self.ledger
-        assert isinstance(ledger, RedisLedger)
+        assert isinstance(ledger, RedisLedger | TwoUsersLedger)
         await ledger.connection.client.set("test:now", self.now_ms)
 
 
@@ -120,6 +122,40 @@ async def build_memory_bench() -> LedgerBench:
 
     bench = MemoryBench(ledger)
     await bench.pass_time(0)
+    return bench
+
+
+class TwoUsersLedger:
+    """A scheduler with the server's own user, and workers with that of their namespace."""
+
+    def __init__(self, scheduler: RedisLedger, worker: RedisLedger) -> None:
+        self.connection = scheduler.connection
+        self._scheduler = scheduler
+        self._worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker if hasattr(RedisWorkerSide, name) else self._scheduler, name)
+
+    async def close(self) -> None:
+        """Give both connections back."""
+        await self._worker.close()
+        await self._scheduler.close()
+
+
+async def build_two_users_bench(url: str) -> LedgerBench:
+    """Return the ledger on a server, where workers have the rights of workers alone."""
+    settings = LedgerSettings(libraries={"clock": _CLOCK}, durability=Durability.REQUIRE)
+    scheduler = RedisLedger.connect(url, settings)
+    await scheduler.worker_users().ensure(NAMESPACE, ["secret"])
+    user = worker_user_name(settings.install, NAMESPACE)
+    # The test's clock stands beside what is the product's.
+    await scheduler.connection.client.execute_command("ACL", "SETUSER", user, "%R~test:now")  # type: ignore[no-untyped-call]
+    worker = RedisLedger.connect(url.replace("redis://", f"redis://{user}:secret@"), settings)
+    bench = RedisBench(cast(Ledger, TwoUsersLedger(scheduler, worker)))
+    await bench.pass_time(0)
+    # Whether claims are on disk is what an operator finds out when it takes the lead.
+    durable = int(await scheduler.connection.is_durable() or 0)
+    await scheduler.connection.client.hset(scheduler.connection.keys("").meta, "durable", durable)
     return bench
 
 
