@@ -23,6 +23,10 @@ from agentrun.controller.kopf_source import WATCHED_KINDS
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.ledger_secret import ensure_ledger_secret
 from agentrun.controller.node_deletions import NodeDeletions
+from agentrun.controller.pools.labelled_objects import LabelledObjects
+from agentrun.controller.pools.pool_manifests import PoolManifests
+from agentrun.controller.pools.pool_writer import PoolWriter, deployments_path, pods_path
+from agentrun.controller.pools.worker_access import AccessSettings, Isolation, WorkerAccess
 from agentrun.controller.served_kinds import warn_of_missing_namespaces
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
@@ -31,6 +35,7 @@ from agentrun.controller.webhook.approval_review import EDIT_PARAMS, VERBS
 from agentrun.controller.webhook.seal_key import SealKey
 from agentrun.controller.webhook.stored_secrets import StoredSecrets
 from agentrun.controller.webhook.webhook_configurations import WebhookConfigurations, WebhookPlace
+from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.engine.clock import SystemClock
 from agentrun.engine.cluster_port import AlreadyExistsError, ChangeKind, ClusterChange, GoneError, ObjectSight
 from agentrun.engine.observer import RunPhaseStored
@@ -207,6 +212,49 @@ async def use_ledger_secret(book: Ledgerbook) -> None:
         await ensure_ledger_secret(stored, f"{FULL}-ledger", "host:1")
 
 
+async def use_pools(book: Ledgerbook) -> None:
+    writer = PoolWriter(book, "v1")  # type: ignore[arg-type]
+    key = PoolKey(SERVED, "shared")
+    labels = {"agentrun.dev/install": "agentrun", "agentrun.dev/pool": "shared"}
+    wanted: JsonObject = {"metadata": {"name": "p", "namespace": SERVED, "labels": labels}, "spec": {}}
+    manifests = PoolManifests("p", "digest", wanted, wanted, wanted)
+    book._answer = everything_taken(wanted)
+    await writer.create(key, manifests, 1)
+    await writer.replace(key, manifests, wanted)
+    await writer.scale(key, "p", 2)
+    await writer.mark(key, "pod", keep=True)
+    await writer.list_beside(SERVED, "x")
+    await writer.delete(key, "p", "uid")
+
+
+async def use_pool_watches(book: Ledgerbook) -> None:
+    for path in (deployments_path(SERVED), pods_path(SERVED)):
+        before = len(book.rights)
+        watch = asyncio.create_task(LabelledObjects(book, path, "x", lambda: None).run())  # type: ignore[arg-type]
+        while len(book.rights) < before + 2:
+            await asyncio.sleep(0)
+        watch.cancel()
+
+
+async def use_worker_secrets(book: Ledgerbook) -> None:
+    settings = AccessSettings("agentrun", "redis://:p@h:1", Isolation.NONE)
+    await WorkerAccess(book, NoUsers(), settings, SystemClock()).ensure(SERVED)  # type: ignore[arg-type]
+    # Another URL is written.
+    book._answer = lambda verb, path: {"data": {}, "metadata": {"resourceVersion": "1"}}
+    await WorkerAccess(book, NoUsers(), settings, SystemClock()).ensure(SERVED)  # type: ignore[arg-type]
+
+
+class NoUsers:
+    """Nobody needs any."""
+
+    async def ensure(self, namespace: str, passwords: Sequence[str]) -> None:
+        raise AssertionError("not asked for")
+
+
+async def use_version(book: Ledgerbook) -> None:
+    """Which version a server has, every account may ask (`system:public-info-viewer`)."""
+
+
 async def use_reviews(book: Ledgerbook) -> None:
     await AccessReviews(book).may(Requester("bob"), SERVED, "a", Access("approve"))  # type: ignore[arg-type]
 
@@ -244,11 +292,15 @@ USES: dict[str, Callable[[Ledgerbook], Awaitable[None]]] = {
     "webhook/stored_secrets": use_certificates,
     "webhook/seal_key": use_seal_key,
     "ledger_secret": use_ledger_secret,
+    "pools/pool_writer": use_pools,
+    "pools/labelled_objects": use_pool_watches,
+    "pools/worker_access": use_worker_secrets,
+    "pools/pool_keeper": use_version,
     "webhook/access_reviews": use_reviews,
     "webhook/webhook_configurations": use_configurations,
 }
 """By module below controller/: everything that it asks of an API server."""
-ASK_THROUGH_OTHERS = {"webhook/seal_key", "ledger_secret"}
+ASK_THROUGH_OTHERS = {"webhook/seal_key", "ledger_secret", "pools/worker_access"}
 """They ask by way of ``stored_secrets``, for objects of their own."""
 
 
@@ -287,10 +339,17 @@ def test_every_module_that_asks_an_api_server_is_recorded() -> None:
 
 
 async def test_rights_in_a_served_namespace_are_what_is_asked_there(helm: Helm) -> None:
-    # Names are not known beforehand there, and no list or creation can be bound to one.
-    asked = {(group, kind, verb, "") for namespace, (group, kind, verb, _) in await record() if namespace == SERVED}
-    assert granted(helm.render({"scope": {"namespaces": [SERVED]}}), "Role", f"{CLUSTER}-served") == asked
-    assert granted(helm.render({"scope": {"mode": "Cluster"}}), "ClusterRole", f"{CLUSTER}-served") == asked
+    # Names are not known beforehand there but for one Secret, and no list or creation can be bound to one.
+    for enabled in (True, False):
+        left_out = () if enabled else ("pools/",)
+        asked = {
+            (group, kind, verb, name if kind == "secrets" else "")
+            for namespace, (group, kind, verb, name) in await record(*(m for m in USES if not m.startswith(left_out)))
+            if namespace == SERVED
+        }
+        for scope, kind in (({"namespaces": [SERVED]}, "Role"), ({"mode": "Cluster"}, "ClusterRole")):
+            manifests = helm.render({"scope": scope, "pools": {"enabled": enabled}})
+            assert granted(manifests, kind, f"{CLUSTER}-served") == asked
 
 
 def rights_in(rights: set[tuple[str, Right]], namespace: str) -> set[Right]:

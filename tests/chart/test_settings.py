@@ -10,6 +10,10 @@ from agentrun.telemetry.listen_address import ListenAddress
 from support.helm import Helm, Manifest, find_object, find_objects
 
 EXTERNAL = {"ledger": {"mode": "External", "url": "redis://ledger.example:6379/3"}}
+WORKERS_ELSEWHERE = {
+    "ledger": {"mode": "External", "url": "rediss://ledger.example:6379/3", "tls": {"secretName": "t"}},
+    "pools": {"ledgerUrl": "rediss://near.example:6379/3"},
+}
 NOT_TOLD = {
     "kubeconfig": "a pod has its service account",
     "context": "a pod has its service account",
@@ -35,7 +39,7 @@ def test_every_setting_is_told_by_some_value_or_has_a_reason_not_to_be(helm: Hel
     folder = {"webhook": {"certificates": {"mode": "Secret", "secretName": "mine"}}}
     told = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower()
-        for values in ({}, EXTERNAL, {**folder, "approvals": {"unverified": "All"}})
+        for values in ({}, WORKERS_ELSEWHERE, {**folder, "approvals": {"unverified": "All"}})
         for name in environment(helm.render(values))
         if name.startswith(ENVIRONMENT_PREFIX)
     }
@@ -49,7 +53,8 @@ def test_nothing_said_means_what_the_operator_means_by_it(
     told, default = read_settings(monkeypatch, standard), OperatorSettings.model_construct()
     different = {name for name in OperatorSettings.model_fields if getattr(told, name) != getattr(default, name)}
     assert different == {
-        "namespaces", "lease_namespace", "listen", "webhook_listen", "webhook_name", "webhook_service", "log_json"
+        "namespaces", "lease_namespace", "listen", "webhook_listen", "webhook_name", "webhook_service", "log_json",
+        "pools_enabled", "pools_image",
     }  # fmt: skip
     assert told.namespaces == ["agents"]
     assert told.listen == ListenAddress("0.0.0.0", 8080)
@@ -73,6 +78,16 @@ def test_values_arrive_in_the_settings(monkeypatch: pytest.MonkeyPatch, helm: He
         "approvals": {"unverified": "All"},
         "webhook": {"look": "5s", "certificates": {"life": "240h", "settle": "2m"}},
         "logs": {"level": "debug", "json": False},
+        "pools": {
+            "image": {"repository": "r.example/worker", "tag": "2"},
+            "imagePullSecrets": [{"name": "a"}, {"name": "b"}],
+            "serviceAccounts": ["robot"],
+            "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": None, "memory": "1Gi"}},
+            "runAsUser": None,
+            "nodeSelector": {"example.com/disk": "fast", "zone": "a"},
+            "scaleDownAfter": "1m30s",
+            "isolation": "None",
+        },
     }
     values["ledger"] = {**EXTERNAL["ledger"], "durability": "Accept"}
     told = read_settings(monkeypatch, helm.render(values))
@@ -81,6 +96,13 @@ def test_values_arrive_in_the_settings(monkeypatch: pytest.MonkeyPatch, helm: He
     assert (told.retention_max_finished_runs, told.global_limit) == (1_000_000, 100_000)
     assert {priority.value: count for priority, count in told.reserved_slots.items()} == {"P0": 2, "P1": 4}
     assert told.sweep_every.total_seconds() == 90
+    assert (told.pools_image, told.pools_image_pull_secrets) == ("r.example/worker:2", ["a", "b"])
+    assert (told.pools_service_accounts, told.pools_isolation.value) == (["robot"], "None")
+    assert told.pools_requests == {"cpu": "2", "memory": "128Mi", "ephemeral-storage": "64Mi"}
+    assert told.pools_limits == {"memory": "1Gi", "ephemeral-storage": "256Mi"}
+    assert (told.pools_run_as_user, told.pools_fs_group) == (0, 65532)
+    assert told.pools_node_selector == {"example.com/disk": "fast", "zone": "a"}
+    assert told.pools_scale_down_after.total_seconds() == 90
     assert told.webhook_certificate_life.days == 10
     assert (told.durability.value, told.log_level.value, told.log_json) == ("Accept", "debug", False)
 

@@ -111,7 +111,7 @@ def test_more_work_has_more_workers_and_busy_ones_stay(pools: PoolSite) -> None:
     site = pools.site
     site.apply_tools('{"act": {"timeout": "60s"}}')
     pools.start_operator(SLOTS="2")
-    nodes = [call(f"w{at}", f"n{at}", 0 if at else 12) for at in range(5)]
+    nodes = [call(f"w{at}", f"n{at}", 0 if at else 30) for at in range(5)]
     site.apply_run("many", nodes, timeout="5m")
     pools.wait_for_pool(replicas=3)
     for pod in pools.pods(3):

@@ -66,6 +66,15 @@ appends, within 63 characters; begun with a letter, as a Service's name must. Wh
 {{- end -}}
 {{- end }}
 
+{{/* A map as name=value,name=value. */}}
+{{- define "agentrun.pairs" -}}
+{{- $pairs := list -}}
+{{- range $name, $value := . -}}
+{{- $pairs = append $pairs (printf "%s=%s" $name (toString $value)) -}}
+{{- end -}}
+{{- join "," $pairs -}}
+{{- end }}
+
 {{- define "agentrun.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "agentrun.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}

@@ -23,6 +23,27 @@
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
+{{- if .Values.pools.enabled }}
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, update, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch, patch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, create, update, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, create, update, delete]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [agentrun-{{ .Values.install }}-worker-ledger]
+  verbs: [get, update]
+{{- end }}
 {{- end }}
 
 {{/* In its own namespace: the leader's Lease and its Secrets, by name wherever RBAC can name one. */}}

@@ -133,6 +133,8 @@ class OperatorSettings(BaseSettings):
     """Names of the registry's Secrets, in each namespace with pools."""
     pools_ledger_url: LedgerUrl | None = None
     """The ledger as workers reach it, without credentials; None: as the operator does."""
+    pools_ledger_authority: Path | None = None
+    """File with the certificate of the authority that signed the ledger's, for workers; None: those of their image."""
     pools_isolation: Isolation = Isolation.USERS
     """What keeps the workers of one namespace from another's keys: a user of the ledger's server each, or nothing."""
     pools_credentials_life: Kept = timedelta(days=30)

@@ -30,7 +30,11 @@ def build_pool_keeper(
     """Return the keeper of the pools that the settings ask for."""
     url = settings.pools_ledger_url or settings.redis
     access = AccessSettings(
-        settings.install, url.get_secret_value(), settings.pools_isolation, settings.pools_credentials_life
+        settings.install,
+        url.get_secret_value(),
+        settings.pools_isolation,
+        settings.pools_credentials_life,
+        settings.pools_ledger_authority,
     )
     return PoolKeeper(
         client,

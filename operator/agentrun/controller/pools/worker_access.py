@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from agentrun.contract.ledger_keys import short_hash
 from agentrun.contract.model_base import format_time
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.pools.pool_manifests import BELONGS, INSTALL_LABEL, LedgerAccess
-from agentrun.controller.pools.worker_pod import URL_KEY
+from agentrun.controller.pools.worker_pod import AUTHORITY_KEY, LEDGER_FOLDER, URL_KEY
 from agentrun.controller.webhook.stored_secrets import StoredSecret, StoredSecrets
 from agentrun.engine.clock import Clock
 from agentrun.ledger.worker_users import worker_user_name
@@ -58,6 +59,8 @@ class AccessSettings:
     isolation: Isolation = Isolation.USERS
     life: timedelta = timedelta(days=30)
     """How old a password may become; the former one is good until the next."""
+    authority: Path | None = None
+    """File with the certificate of the authority that signed the ledger's; None: the image's own count."""
 
     @property
     def secret(self) -> str:
@@ -98,7 +101,8 @@ class WorkerAccess:
                 await self._users.ensure(namespace, _passwords(known.secret.data))
                 known.ensured_at = now
         # The URL holds the password: whatever pods have to be replaced for is in it.
-        version = short_hash(known.secret.data.get(URL_KEY, b"").decode())[:16]
+        data = known.secret.data
+        version = short_hash((data.get(URL_KEY, b"") + data.get(AUTHORITY_KEY, b"")).decode())[:16]
         return LedgerAccess(self._settings.secret, version)
 
     async def _have_secret(self, namespace: str, now: datetime) -> StoredSecret:
@@ -118,8 +122,12 @@ class WorkerAccess:
 
     def _build(self, namespace: str, found: Mapping[str, bytes], now: datetime) -> dict[str, bytes]:
         settings = self._settings
+        url, trusted = settings.url, {}
+        if settings.authority is not None:
+            trusted = {AUTHORITY_KEY: settings.authority.read_bytes()}
+            url = _with_option(url, "ssl_ca_certs", f"{LEDGER_FOLDER}/{AUTHORITY_KEY}")
         if settings.isolation is Isolation.NONE:
-            return {URL_KEY: settings.url.encode()}
+            return {URL_KEY: url.encode(), **trusted}
         kept = {field: found[field] for field in (_PASSWORD, _FORMER, _MADE_AT) if found.get(field)}
         made_at = _read_time(kept.get(_MADE_AT))
         if _PASSWORD not in kept or made_at is None or now - made_at >= settings.life:
@@ -127,7 +135,7 @@ class WorkerAccess:
             made = {_PASSWORD: secrets.token_urlsafe(_BYTES).encode(), _MADE_AT: format_time(now).encode()}
             kept = {**former, **made}
         user = worker_user_name(settings.install, namespace)
-        return {**kept, URL_KEY: _with_user(settings.url, user, kept[_PASSWORD].decode()).encode()}
+        return {**kept, **trusted, URL_KEY: _with_user(url, user, kept[_PASSWORD].decode()).encode()}
 
 
 def worker_secret_name(install: str) -> str:
@@ -143,6 +151,12 @@ def _with_user(url: str, user: str, password: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{host}").geturl()
+
+
+def _with_option(url: str, name: str, value: str) -> str:
+    parts = urlsplit(url)
+    options = [pair for pair in parse_qsl(parts.query) if pair[0] != name]
+    return parts._replace(query=urlencode([*options, (name, value)], safe="/")).geturl()
 
 
 def _read_time(text: bytes | None) -> datetime | None:

@@ -23,6 +23,9 @@ SECRETS_FOLDER = "/run/agentrun/secrets"
 SCRATCH_FOLDER = "/tmp"  # noqa: S108 - in the pod, where it is a volume of its own
 URL_KEY = "url"
 """Field of the Secret that holds the ledger's URL for workers."""
+LEDGER_FOLDER = "/run/agentrun/ledger"
+AUTHORITY_KEY = "ca.crt"
+"""Field with the certificate by which the ledger is trusted, where it is not one that everybody trusts."""
 _SCRATCH_BYTES = "64Mi"
 _CANCEL_GRACE = timedelta(seconds=5)
 
@@ -36,7 +39,7 @@ def build_pod_spec(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_
         "terminationGracePeriodSeconds": -(-grace // timedelta(seconds=1)),
         "securityContext": _pod_security(settings),
         "containers": [_build_container(key, wish, settings, ledger_secret)],
-        "volumes": _build_volumes(wish),
+        "volumes": _build_volumes(wish, ledger_secret),
     }
     if wish.account is not None:
         spec["serviceAccountName"] = wish.account
@@ -128,7 +131,10 @@ def _probe(path: str, *, every: int, failures: int) -> JsonObject:
 
 
 def _build_mounts(wish: PoolWish) -> list[JsonValue]:
-    mounts: list[JsonValue] = [{"name": "tmp", "mountPath": SCRATCH_FOLDER}]
+    mounts: list[JsonValue] = [
+        {"name": "tmp", "mountPath": SCRATCH_FOLDER},
+        {"name": "ledger", "mountPath": LEDGER_FOLDER, "readOnly": True},
+    ]
     if not wish.secrets:
         mounts.append({"name": "no-secrets", "mountPath": SECRETS_FOLDER, "readOnly": True})
     mounts += [
@@ -142,8 +148,17 @@ def _build_mounts(wish: PoolWish) -> list[JsonValue]:
     return mounts
 
 
-def _build_volumes(wish: PoolWish) -> list[JsonValue]:
-    volumes: list[JsonValue] = [{"name": "tmp", "emptyDir": {"sizeLimit": _SCRATCH_BYTES}}]
+def _build_volumes(wish: PoolWish, ledger_secret: str) -> list[JsonValue]:
+    trusted: JsonObject = {
+        "secretName": ledger_secret,
+        "optional": True,
+        "defaultMode": 0o440,
+        "items": [{"key": AUTHORITY_KEY, "path": AUTHORITY_KEY}],
+    }
+    volumes: list[JsonValue] = [
+        {"name": "tmp", "emptyDir": {"sizeLimit": _SCRATCH_BYTES}},
+        {"name": "ledger", "secret": trusted},
+    ]
     if not wish.secrets:
         # The worker looks for Secrets in this folder, and nowhere else.
         volumes.append({"name": "no-secrets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
