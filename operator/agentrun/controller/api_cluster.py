@@ -63,6 +63,7 @@ class ApiCluster:
         A run that is taken up again needs its tools at once. What is told twice does no harm; who watches again, after
         the ledger was rebuilt, would not be told what has not changed.
         """
+        self.listed = False
         for tool in await self.list_tools():
             yield ClusterChange(ChangeKind.SEEN, tool)
         for run in await self.list_runs():

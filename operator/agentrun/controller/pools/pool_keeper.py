@@ -348,7 +348,13 @@ class PoolKeeper:
         try:
             for namespace in self._namespaces:
                 await self._tend_one(namespace, existing)
-        except (ClusterUnavailableError, ConflictError, GoneError, ForeignObjectError) as error:
+        except (
+            ClusterUnavailableError,
+            ConflictError,
+            GoneError,
+            ForeignObjectError,
+            ObjectRefusedError,
+        ) as error:
             _log.info("pools_not_tended", cause=str(error))
 
     async def _tend_one(self, namespace: str | None, existing: Mapping[PoolKey, JsonObject]) -> None:
