@@ -267,8 +267,10 @@ def test_the_operators_rights_suffice_for_a_whole_run(
     refused = {
         label for line in scraped.splitlines() if 'status="403"' in line for label in re.findall(r'e="(\w+)"', line)
     }
-    # It looks once whether its namespaces exist, and does not need the right to.
-    assert refused <= {"namespaces"}
+    # It looks once whether its namespaces exist, and does not need the right to. Where it serves the whole cluster it
+    # also meets namespaces of earlier tests that are being deleted: no Secret for their workers can be made there. A
+    # right that were missing would stand in the log.
+    assert refused <= ({"namespaces", "secrets"} if mode == "Cluster" else {"namespaces"})
     assert 'resource="leases",status="201"' in scraped
     assert shown
     assert site.terminate(operator) == 0
