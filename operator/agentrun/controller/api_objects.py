@@ -31,16 +31,19 @@ MODELS: dict[str, type[AgentTool | AgentRun | AgentNode | AgentApproval]] = {
 }
 
 
+def path_inside(namespace: str | None) -> str:
+    """Return the part of a URL path that names a namespace; nothing for all (None)."""
+    return f"/namespaces/{namespace}" if namespace else ""
+
+
 def collection_path(kind: str, namespace: str | None) -> str:
     """Return the URL path of a kind in one namespace, or in all (None)."""
-    inside = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{API_VERSION}{inside}/{PLURALS[kind]}"
+    return f"/apis/{API_VERSION}{path_inside(namespace)}/{PLURALS[kind]}"
 
 
 def lease_collection(namespace: str | None) -> str:
     """Return the URL path of the Leases of one namespace, or of all (None)."""
-    inside = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{LEASE_API}{inside}/leases"
+    return f"/apis/{LEASE_API}{path_inside(namespace)}/leases"
 
 
 def object_path(found: ClusterObject | ObjectSight) -> str:

@@ -13,16 +13,15 @@ from datetime import timedelta
 import structlog
 from pydantic import ValidationError
 
-from agentrun.contract.exact_json import JsonRefusedError, parse_json
 from agentrun.contract.node import AgentNode
 from agentrun.controller.api_client import ApiClient
-from agentrun.controller.api_errors import WatchExpiredError, api_error
+from agentrun.controller.api_errors import WatchExpiredError
 from agentrun.controller.api_objects import PLURALS, collection_path, read_object
+from agentrun.controller.watch_events import read_watch_line, watch_params
 from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ClusterUnavailableError, GoneError
 
 _log = structlog.get_logger("agentrun.controller")
 _PAUSE = timedelta(seconds=1)
-_SERVER_TIMEOUT = "300"
 _SKIPPED = (b'{"type":"ADDED"', b'{"type":"MODIFIED"')
 
 
@@ -66,33 +65,18 @@ class NodeDeletions:
         self._version = str(meta.get("resourceVersion") or "") if isinstance(meta, dict) else ""
 
     async def _follow(self) -> None:
-        asked = {
-            "resourceVersion": self._version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": _SERVER_TIMEOUT,
-        }
-        async for line in self._client.watch_lines(self._path, asked):
+        async for line in self._client.watch_lines(self._path, watch_params(self._version)):
             self._heard(PLURALS["AgentNode"])
             if not line.startswith(_SKIPPED):
                 self._read(line)
 
     def _read(self, line: bytes) -> None:
-        try:
-            event = parse_json(line)
-        except JsonRefusedError as error:
-            _log.warning("watch_line_unreadable", cause=str(error))
+        event = read_watch_line(line, self._path)
+        if event is None:
             return
-        found = event.get("object") if isinstance(event, dict) else None
-        if not isinstance(event, dict) or not isinstance(found, dict):
-            return
-        if event.get("type") == "ERROR":
-            code = found.get("code")
-            raise api_error(code if isinstance(code, int) else 500, found, f"WATCH {self._path}")
-        meta = found.get("metadata")
-        if isinstance(meta, dict) and meta.get("resourceVersion"):
-            self._version = str(meta["resourceVersion"])
-        if event.get("type") == "DELETED":
+        self._version = event.version or self._version
+        if event.kind == "DELETED":
             try:
-                self._tell(ClusterChange(ChangeKind.GONE, read_object(AgentNode, found)))
+                self._tell(ClusterChange(ChangeKind.GONE, read_object(AgentNode, event.found)))
             except ValidationError as error:
                 _log.warning("node_unreadable", cause=str(error))

@@ -38,22 +38,21 @@ def _long_enough(value: timedelta) -> timedelta:
     return value
 
 
-def _slots(value: object) -> object:
+def _read_pairs(value: object, examples: str) -> object:
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in value.split(",") if part]
     if any(not sign for _, sign, _ in pairs):
-        raise ValueError("must be written as P0=2 or P0=2,P1=4")
-    return {priority.strip(): count.strip() for priority, _, count in pairs}
+        raise ValueError(f"must be written as {examples}")
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+def _slots(value: object) -> object:
+    return _read_pairs(value, "P0=2 or P0=2,P1=4")
 
 
 def _pairs(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    pairs = [part.partition("=") for part in value.split(",") if part]
-    if any(not sign for _, sign, _ in pairs):
-        raise ValueError("must be written as name=value or name=value,name=value")
-    return {name.strip(): text.strip() for name, _, text in pairs}
+    return _read_pairs(value, "name=value or name=value,name=value")
 
 
 def _quantity(value: str) -> str:

@@ -10,7 +10,7 @@ the place of another one; about those changes the operator alone decides, by the
 
 from __future__ import annotations
 
-from agentrun.contract.execution import FORBIDDEN_MOUNT
+from agentrun.contract.execution import FORBIDDEN_MOUNT, Scaling
 from agentrun.contract.run import MUTABLE_SPEC_FIELDS, AgentRunSpec
 
 
@@ -72,7 +72,7 @@ CEL_RULES: dict[str, list[dict[str, str]]] = {
     ],
     "Scaling": [
         _rule(
-            "(has(self.min) ? self.min : 0) <= (has(self.max) ? self.max : 10)",
+            f"(has(self.min) ? self.min : {Scaling().min}) <= (has(self.max) ? self.max : {Scaling().max})",
             "min must be no more than max",
         )
     ],

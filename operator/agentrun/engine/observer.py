@@ -6,7 +6,7 @@ root gives it one that counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -191,5 +191,5 @@ class PoolSurvey:
     complete: bool = False
     """Of every run that was seen the nodes have been read: whatever is under way is in here."""
     demand: Mapping[PoolKey, PoolDemand] = field(default_factory=dict)
-    busy: frozenset[tuple[str, str]] = frozenset()
-    """(namespace, name) of the workers that have an attempt under way."""
+    busy: Mapping[str, Set[str]] = field(default_factory=dict)
+    """By namespace, the names of the workers that have an attempt under way."""

@@ -181,12 +181,12 @@ class Scheduler:
 
     def survey_pools(self) -> PoolSurvey:
         """Return what workers have to do. Costs a little for each run, tool, and attempt under way."""
-        complete, busy = True, set()
+        complete, busy = True, dict[str, set[str]]()
         for run in self._queues:
             complete = complete and (run.loaded or run.status.phase is RunPhase.PENDING)
             for path in run.by_phase[NodePhase.RUNNING]:
-                busy.add((run.namespace, run.nodes[path].status.worker))
-        return PoolSurvey(complete, self._dispatcher.demand(), frozenset(busy))
+                busy.setdefault(run.namespace, set()).add(run.nodes[path].status.worker)
+        return PoolSurvey(complete, self._dispatcher.demand(), busy)
 
     def find_tools_in_use(self) -> list[ToolInUse]:
         """Return every definition that may still be called: as tools stand now, and as open runs have pinned them."""

@@ -12,16 +12,16 @@ from datetime import timedelta
 
 import structlog
 
-from agentrun.contract.exact_json import JsonObject, JsonRefusedError, parse_json
+from agentrun.contract.exact_json import JsonObject
 from agentrun.controller.api_client import ApiClient
-from agentrun.controller.api_errors import WatchExpiredError, api_error
+from agentrun.controller.api_errors import WatchExpiredError
+from agentrun.controller.watch_events import read_watch_line, watch_params
 from agentrun.engine.cluster_port import ClusterUnavailableError, GoneError, HeldBackError
 
 _log = structlog.get_logger("agentrun.controller")
 _PAUSE = timedelta(seconds=1)
 _REFUSED_PAUSE = timedelta(seconds=15)
 """A right that is missing is not given within a second."""
-_SERVER_TIMEOUT = "300"
 ObjectName = tuple[str, str]
 """(namespace, name)."""
 
@@ -85,35 +85,20 @@ class LabelledObjects:
         self._changed()
 
     async def _follow(self) -> None:
-        asked = {
-            "labelSelector": self._selector,
-            "resourceVersion": self._version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": _SERVER_TIMEOUT,
-        }
+        asked = {"labelSelector": self._selector, **watch_params(self._version)}
         async for line in self._client.watch_lines(self._path, asked):
             self._read(line)
 
     def _read(self, line: bytes) -> None:
-        try:
-            event = parse_json(line)
-        except JsonRefusedError as error:
-            _log.warning("watch_line_unreadable", cause=str(error))
+        event = read_watch_line(line, self._path)
+        if event is None:
             return
-        found = event.get("object") if isinstance(event, dict) else None
-        if not isinstance(event, dict) or not isinstance(found, dict):
-            return
-        if event.get("type") == "ERROR":
-            code = found.get("code")
-            raise api_error(code if isinstance(code, int) else 500, found, f"WATCH {self._path}")
-        meta = found.get("metadata")
-        if isinstance(meta, dict) and meta.get("resourceVersion"):
-            self._version = str(meta["resourceVersion"])
-        match event.get("type"):
+        self._version = event.version or self._version
+        match event.kind:
             case "ADDED" | "MODIFIED":
-                self._put(found)
+                self._put(event.found)
             case "DELETED":
-                self._found.pop(find_name(found), None)
+                self.forget(find_name(event.found))
             case _:
                 return
         self._changed()

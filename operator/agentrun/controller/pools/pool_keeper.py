@@ -245,7 +245,7 @@ class PoolKeeper:
                     digest=manifests.digest if manifests else "",
                     sight=read_pool(found, self._pods.get(key, ())) if found is not None else None,
                     demand=survey.demand.get(key, PoolDemand()),
-                    busy=frozenset(worker for space, worker in survey.busy if space == key.namespace),
+                    busy=survey.busy.get(key.namespace, frozenset()),
                     memory=pool.memory,
                     rules=self._rules,
                 )

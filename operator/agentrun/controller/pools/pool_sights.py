@@ -19,7 +19,12 @@ KEPT_COST = "100"
 
 def pool_key_of(found: JsonObject) -> PoolKey:
     """Return which pool an object belongs to."""
-    return PoolKey(_text(_part(found, "metadata"), "namespace"), _text(_labels(found), POOL_LABEL))
+    return PoolKey(_text(_part(found, "metadata"), "namespace"), _text(labels_of(found), POOL_LABEL))
+
+
+def labels_of(found: JsonObject) -> JsonObject:
+    """Return an object's labels."""
+    return _part(_part(found, "metadata"), "labels")
 
 
 def read_pool(deployment: JsonObject, pods: Iterable[PodSight]) -> PoolSight:
@@ -83,10 +88,6 @@ def _time(value: JsonValue) -> datetime:
         return datetime.fromisoformat(str(value))
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
-
-
-def _labels(found: JsonObject) -> Mapping[str, JsonValue]:
-    return _part(_part(found, "metadata"), "labels")
 
 
 def _part(found: Mapping[str, JsonValue], field: str) -> JsonObject:

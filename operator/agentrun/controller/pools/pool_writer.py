@@ -9,9 +9,11 @@ from __future__ import annotations
 from agentrun.contract.exact_json import JsonObject
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import NameTakenError
+from agentrun.controller.api_objects import path_inside
 from agentrun.controller.event_poster import MERGE_PATCH
+from agentrun.controller.pools.labelled_objects import find_name
 from agentrun.controller.pools.pool_manifests import INSTALL_LABEL, POOL_LABEL, PoolManifests
-from agentrun.controller.pools.pool_sights import DELETION_COST, KEPT_COST
+from agentrun.controller.pools.pool_sights import DELETION_COST, KEPT_COST, labels_of
 from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.engine.cluster_port import GoneError
 
@@ -112,26 +114,22 @@ class PoolWriter:
             return
 
     def _budgets_path(self, namespace: str | None) -> str:
-        return f"/apis/policy/{self.budget_version}{_inside(namespace)}/poddisruptionbudgets"
+        return f"/apis/policy/{self.budget_version}{path_inside(namespace)}/poddisruptionbudgets"
 
 
 def deployments_path(namespace: str | None) -> str:
     """Return the URL path of the Deployments of one namespace, or of all (None)."""
-    return f"/apis/apps/v1{_inside(namespace)}/deployments"
+    return f"/apis/apps/v1{path_inside(namespace)}/deployments"
 
 
 def pods_path(namespace: str | None) -> str:
     """Return the URL path of the pods of one namespace, or of all (None)."""
-    return f"/api/v1{_inside(namespace)}/pods"
+    return f"/api/v1{path_inside(namespace)}/pods"
 
 
 def policies_path(namespace: str | None) -> str:
     """Return the URL path of the NetworkPolicies of one namespace, or of all (None)."""
-    return f"/apis/networking.k8s.io/v1{_inside(namespace)}/networkpolicies"
-
-
-def _inside(namespace: str | None) -> str:
-    return f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/networking.k8s.io/v1{path_inside(namespace)}/networkpolicies"
 
 
 def _with_replicas(deployment: JsonObject, replicas: int | None) -> JsonObject:
@@ -153,14 +151,7 @@ def _merge_meta(seen: JsonObject, wanted: JsonObject) -> JsonObject:
 
 
 def _check_ours(found: JsonObject, wanted: JsonObject) -> None:
-    theirs, ours = _labels(found), _labels(wanted)
+    theirs, ours = labels_of(found), labels_of(wanted)
     if any(theirs.get(label) != ours.get(label) for label in (INSTALL_LABEL, POOL_LABEL)):
-        meta = found.get("metadata")
-        name = meta.get("name") if isinstance(meta, dict) else "?"
+        name = find_name(found)[1]
         raise ForeignObjectError(f"{wanted.get('kind')} {name} exists and is not this pool's: delete or rename it")
-
-
-def _labels(found: JsonObject) -> JsonObject:
-    meta = found.get("metadata")
-    labels = meta.get("labels") if isinstance(meta, dict) else None
-    return labels if isinstance(labels, dict) else {}

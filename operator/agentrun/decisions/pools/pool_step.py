@@ -6,7 +6,7 @@ calls end first, so a decision that comes a moment too late interrupts nothing; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -89,7 +89,7 @@ class PoolFacts:
     sight: PoolSight | None
     """None: there is none."""
     demand: PoolDemand
-    busy: frozenset[str]
+    busy: Set[str]
     """Names of workers that have calls under way."""
     memory: PoolMemory
     rules: PoolRules
@@ -228,5 +228,5 @@ def _decide_scale(
     return (*marks, ScalePool(target)), replace(memory, low_since=facts.now, peak=needed)
 
 
-def _busy_of(sight: PoolSight, busy: frozenset[str]) -> frozenset[str]:
+def _busy_of(sight: PoolSight, busy: Set[str]) -> frozenset[str]:
     return frozenset(worker.name for worker in sight.workers) & busy
