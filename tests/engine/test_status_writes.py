@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,30 @@ def test_a_run_that_ends_within_a_second_is_written_at_its_admission_and_at_its_
         assert ended.counts == {"Succeeded": 1}
 
     in_world(test, "act: {timeout: 10s}", "tools: {act: [{result: 1}]}")
+
+
+@pytest.mark.parametrize("side_effect", ["Once", "Idempotent", "None"])
+@pytest.mark.parametrize("claimed_after", [0.0, 0.1, 0.5, 0.9, 1.5])
+def test_a_call_that_lasts_is_shown_as_running_however_soon_it_was_taken(
+    side_effect: str, claimed_after: float
+) -> None:
+    """Its time to be shown comes after that of the state before, for which the node is looked at first."""
+
+    async def test(world: World) -> None:
+        claim = world.ledger.claim
+
+        async def claim_late(*arguments: Any, **named: Any) -> Any:
+            await asyncio.sleep(claimed_after)
+            return await claim(*arguments, **named)
+
+        world.ledger.claim = claim_late  # type: ignore[method-assign]
+        world.start_worker()
+        world.start_scheduler()
+        world.apply_run(ONE)
+        await world.until(lambda: world.nodes()["a"].phase == "Running", 10)
+        await world.ended()
+
+    in_world(test, f"act: {{timeout: 60s, sideEffect: {side_effect}}}", "tools: {act: [{result: 1, delay: 40s}]}")
 
 
 def test_an_urgent_call_does_not_wait_until_a_long_line_is_written() -> None:

@@ -75,7 +75,7 @@ class StatusWriter:
         return due
 
     def _find_lasting(self, run: RunMemory, now: datetime) -> list[NodeMemory]:
-        """Return those whose state has lasted, as many as go at once, and have the run woken for the rest."""
+        """Return those whose state has lasted, as many as go at once, and have the run woken for the next."""
         found: dict[str, NodeMemory] = {}
         while run.lasting and run.lasting[0][0] <= now:
             if len(found) >= self._services.settings.parallel_lasting_writes:
@@ -88,6 +88,10 @@ class StatusWriter:
             elif self._due_at(node) == at:
                 # One that has changed since has another time.
                 found[path] = node
+        if run.lasting and run.lasting[0][0] > now:
+            # Of several times for one node the timers keep the earliest: where that has come, this one was dropped.
+            at, path = run.lasting[0]
+            self._services.timers.set(run.key, path, at)
         return list(found.values())
 
     async def write_node_now(self, run: RunMemory, node: NodeMemory) -> None:
