@@ -139,6 +139,33 @@ def test_an_equal_call_behind_an_outcome_that_nobody_settled_is_recovered_first(
     )
 
 
+def test_a_node_that_is_not_needed_any_more_leaves_the_line_of_the_record_that_it_waited_for() -> None:
+    run = """
+    nodes:
+    - {name: a, tool: act, params: {n: 1}}
+    - {name: later, tool: quick}
+    - name: f
+      type: FanOut
+      dependsOn: [later]
+      fanOut: {items: [1, 2], join: {rule: Any}, node: {tool: act, params: {n: "${item}"}}}
+    """
+
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(run)
+        await world.until(lambda: world.nodes()["f"].phase == "Succeeded", 30)
+        await asyncio.sleep(2)
+        ended = world.nodes()
+        assert (ended["a"].phase, ended["f.0"].phase, ended["f.0"].reason) == ("Running", "Cancelled", "NoLongerNeeded")
+        assert any(line.reason == "HandedBack" for line in ended["f.0"].timeline)
+        assert not any(world.ledger.space("default").waiters.values())
+        assert (await world.ended(within=120)).phase == "Succeeded"
+
+    script = "tools: {act: [{result: 1, delay: 60s}, {result: 2, delay: 3s}], quick: [{result: 1, delay: 1s}]}"
+    in_world(test, "{act: {timeout: 90s}, quick: {}}", script)
+
+
 def test_a_late_commit_of_a_fenced_worker_is_refused_and_billed_once() -> None:
     async def test(world: World) -> None:
         world.start_scheduler()

@@ -504,6 +504,46 @@ async def test_who_no_longer_waits_is_not_told(bench: LedgerBench) -> None:
     assert await bench.kinds() == ["Committed"]
 
 
+async def test_who_has_had_its_turn_is_not_told_in_place_of_the_next_in_line(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.execute(build_order("a"), failed(Effect.UNKNOWN))
+    for node in ("b", "c"):
+        assert (await bench.gate(await bench.send(build_order(node))))[0].report_kind == "Busy"
+    # What kept them waiting passes, and one asks again before anybody was told.
+    await bench.pass_time(3_600_000)
+    await bench.gate(await bench.send(build_order("b", seq=2)))
+    recovering, _ = await bench.gate(await bench.send(as_recovery(build_order("b", seq=2), 3)))
+    assert recovering.verdict is ClaimVerdict.RECOVER
+    await bench.reports()
+    await bench.ledger.abandon_recovery(NAMESPACE, "b", 3)
+    await bench.ledger.mark_inbox(NAMESPACE, "key-1", "b", True)
+    await bench.ledger.mark_inbox(NAMESPACE, "key-1", "b", False)
+    assert [(str(report.kind), report.node_uid) for report in await bench.reports()] == [("RecordFreed", "c")]
+
+
+async def test_a_node_waits_for_the_record_of_its_last_order_alone(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order("a"))
+    await bench.gate(await bench.send(build_order("b")))
+    await bench.send(build_order("b", seq=2, params={"order": 8}, key="key-2"))
+    await bench.reports()
+    await bench.ledger.commit(claim, done())
+    assert await bench.kinds() == ["Committed"]
+
+
+async def test_the_nodes_of_an_ended_run_wait_no_more(bench: LedgerBench) -> None:
+    await bench.begin()
+    await bench.begin("run-2")
+    claim = await bench.claim(build_order("a"))
+    await bench.gate(await bench.send(build_order("b", run_uid="run-2", run_name="run-2")))
+    await bench.ledger.finish_run(NAMESPACE, "run-2", {}, 1000_000)
+    assert await bench.find_waiters("key-1") == []
+    await bench.gate(await bench.send(build_order("c")))
+    assert await bench.find_waiters("key-1") == ["c"]
+    await bench.ledger.commit(claim, done())
+    assert await bench.find_waiters("key-1") == []
+
+
 async def test_behind_an_unknown_outcome_a_once_call_is_recovered_and_another_is_made_again(bench: LedgerBench) -> None:
     await bench.begin()
     await bench.execute(build_order("a", key="once"), failed(Effect.UNKNOWN))

@@ -93,6 +93,11 @@ class LedgerBench:
         """Return what has been reported since."""
         return [str(report.kind) for report in await self.reports()]
 
+    async def find_waiters(self, key: str) -> list[str]:
+        """Return the nodes in a record's line, in order."""
+        assert isinstance(self.ledger, MemoryLedger)
+        return list(self.ledger.space(NAMESPACE).waiters.get(key, ()))
+
 
 def as_recovery(order: Order, seq: int) -> Order:
     """Return the recovery of an order."""
@@ -108,6 +113,14 @@ class RedisBench(LedgerBench):
         ledger = self.ledger
         assert isinstance(ledger, RedisLedger | TwoUsersLedger)
         await ledger.connection.client.set("test:now", self.now_ms)
+
+    async def find_waiters(self, key: str) -> list[str]:
+        """Read the line."""
+        ledger = self.ledger
+        assert isinstance(ledger, RedisLedger | TwoUsersLedger)
+        connection = ledger.connection
+        found = await connection.client.lrange(connection.keys(NAMESPACE).waiters(key), 0, -1)
+        return [uid.decode() if isinstance(uid, bytes) else uid for uid in found]
 
 
 async def build_memory_bench() -> LedgerBench:

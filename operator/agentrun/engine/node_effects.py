@@ -46,6 +46,13 @@ _LOOK_AGAIN = timedelta(seconds=1)
 _SHOW_AGAIN = timedelta(minutes=1)
 _HOLDING = frozenset({NodePhase.QUEUED, NodePhase.RUNNING, NodePhase.TIMED_OUT})
 """States in which a node's attempt holds slots."""
+_WAITS_NO_MORE = frozenset(
+    {
+        *(NodePhase.FAILED, NodePhase.CANCELLED, NodePhase.SKIPPED, NodePhase.DEAD),
+        *(NodePhase.QUARANTINED, NodePhase.WAITING_APPROVAL),
+    }
+)
+"""States in which a node stands in no record's line; the gate itself has those leave who pass it."""
 
 
 class NodeEffects:
@@ -100,6 +107,8 @@ class NodeEffects:
             self._services.dispatcher.free(node.uid)
             held_by = before.attempt + (1 if before.phase is NodePhase.QUEUED else 0)
             run.released_slots.append((node.uid, held_by))
+        if before.call is not None and _may_stand_in_line(before) and status.phase in _WAITS_NO_MORE:
+            run.left_lines.append((before.call.key, node.uid))
         self._count_retry(run, node, before, -1)
         self._set(run, node, status)
         self._count_retry(run, node, status, 1)
@@ -433,6 +442,13 @@ class NodeEffects:
 
     def _budget(self, node: NodeMemory) -> Amount | None:
         return budget_amount(node.spec.node.budget)
+
+
+def _may_stand_in_line(status: AgentNodeStatus) -> bool:
+    """Tell whether the gate may have turned an order of the node away because an equal call is at work."""
+    if status.phase is NodePhase.TIMED_OUT:
+        return status.due_at is not None
+    return status.phase in (NodePhase.READY, NodePhase.QUEUED) and status.seq > 0
 
 
 class ForeignObjectError(Exception):

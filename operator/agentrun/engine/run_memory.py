@@ -154,6 +154,8 @@ class RunMemory:
     """The ledger knows the run in this life of the scheduler."""
     released_slots: list[tuple[str, int]] = field(default_factory=list)
     """(node uid, attempt) pairs whose slots are to be freed in the ledger."""
+    left_lines: list[tuple[str, str]] = field(default_factory=list)
+    """(record key, node uid) pairs of nodes that wait for a record no more, and may still stand in its line."""
     desk_work: dict[str, None] = field(default_factory=dict)
     """Paths of nodes whose question is to be asked or closed, once their status is stored."""
     approvals: dict[str, AgentApproval] = field(default_factory=dict)

@@ -480,6 +480,8 @@ class RunTurn:
         await services.ledger.finish_run(
             run.namespace, run.uid, None if run.deleted else outcome, services.settings.finished_keep_ms
         )
+        # All its nodes left every line then.
+        run.left_lines = []
         await self._sessions.release(run)
         run.closed = True
         services.observer.note(RunEnded(run.namespace, decision.phase, str(decision.reason)))
@@ -506,8 +508,16 @@ class RunTurn:
             await self._services.ledger.release_slots(run.namespace, run.released_slots)
             run.released_slots = []
 
+    async def _leave_lines(self, run: RunMemory) -> None:
+        """Have nodes that wait for a record no more told nothing of it: the next in line would not hear then."""
+        while run.left_lines:
+            key, node_uid = run.left_lines[0]
+            await self._services.ledger.stop_waiting(run.namespace, key, node_uid)
+            del run.left_lines[0]
+
     async def _write_rest(self, run: RunMemory) -> None:
         await self._release_slots(run)
+        await self._leave_lines(run)
         await self._desk.note_applied(run)
         await self._write_status(run)
 

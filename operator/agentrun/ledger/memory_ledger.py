@@ -525,9 +525,7 @@ class MemoryLedger:
 
     async def stop_waiting(self, namespace: str, key: str, node_uid: str) -> None:
         """Take a node out of the record's line of waiters."""
-        line = self.space(namespace).waiters.get(key, [])
-        if node_uid in line:
-            line.remove(node_uid)
+        self.space(namespace).leave(key, node_uid)
 
     # --- the scheduler: reports
 
@@ -694,6 +692,8 @@ class MemoryLedger:
             space.close_unclaimed(node, "withdrawn", skip_global=False)
         else:
             space.give_back(node)
+        if node.order is not None and node.order.record.key != order.record.key:
+            space.leave(node.order.record.key, node.uid)
         _begin_order(node, order, now)
         if not recovers:
             space.take_hold(node, order.hold)
@@ -789,6 +789,7 @@ class MemoryLedger:
         if space.is_busy_for(record, node.uid):
             space.wait(record.key, node.uid)
             return report(ReportKind.BUSY)
+        space.leave(record.key, node.uid)
         if record.status is RecordStatus.SUCCESS:
             foreign = record.owner_node != node.uid and not order.record.own_key
             if foreign and not recovers and order.record.on_duplicate is not OnDuplicate.REPLAY:
@@ -937,6 +938,8 @@ class MemoryLedger:
             space.close_unclaimed(node, "closed", skip_global=False)
         elif node.state == "claimed" and not space.lease_lives(node.lease):
             space.fence(node, ends=True)
+        if node.state != "claimed":
+            space.leave(node.order.record.key, node.uid)
         record = space.record(node.order.record.key)
         if record is None or record.owner_node != node.uid or node.state == "claimed":
             return

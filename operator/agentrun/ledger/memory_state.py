@@ -481,6 +481,12 @@ class NamespaceState:
         if node_uid not in line:
             line.append(node_uid)
 
+    def leave(self, key: str, node_uid: str) -> None:
+        """Take a node out of the record's line: it has had its turn, or wants none any more."""
+        line = self.waiters.get(key)
+        if line is not None and node_uid in line:
+            line.remove(node_uid)
+
     def tell(self, record: RecordState, *, only_next: bool) -> None:
         """Tell those who wait that they may try again: all, or the first whose run still goes on."""
         line = self.waiters.get(record.key, [])

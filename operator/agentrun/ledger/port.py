@@ -557,7 +557,10 @@ class SchedulerLedger(Protocol):
         ...
 
     async def stop_waiting(self, namespace: str, key: str, node_uid: str) -> None:
-        """Take a node out of the record's line of waiters."""
+        """Take a node out of the record's line of waiters: it ends, or goes on without that record.
+
+        Who passes the gate leaves the line there, and all nodes of a run leave at its end.
+        """
         ...
 
     async def read_reports(

@@ -22,7 +22,7 @@ _IN_SCRIPTS = (
     *("time", "info", "get", "set", "del", "exists", "pexpire", "persist"),
     *("hget", "hmget", "hgetall", "hkeys", "hset", "hdel", "hincrby", "smembers"),
     *("zadd", "zrem", "zscore", "zcount", "zrangebyscore", "zremrangebyscore"),
-    *("lpush", "lpop", "rpush", "lpos", "llen", "lrange", "ltrim"),
+    *("lpush", "lpop", "rpush", "lpos", "lrem", "llen", "lrange", "ltrim"),
     *("xadd", "xack", "xdel", "xlen", "xrange", "xreadgroup", "xclaim", "xautoclaim", "xpending"),
     *("xgroup|create", "xgroup|delconsumer", "xinfo|consumers"),
 )

@@ -9,7 +9,7 @@
 --   Recover, remaining ms, lease ms, record as found (flat JSON list or ''), 1 if its worker is gone, evidence JSON or ''
 --   Reported, report kind    Stale    WaitRate, wait ms    LedgerClosed
 -- The same token gets the same answer again while the order has not moved on.
--- Cost: O(limits + log holders); the record's and node's few dozen fields are read whole.
+-- Cost: O(limits + log holders + waiters); the record's and node's few dozen fields are read whole.
 local now_us = clock.now_us()
 local now = math.floor(now_us / 1000)
 if not is_open() then
@@ -74,6 +74,9 @@ if record and records.is_busy_for(record, node.uid, now) then
   records.wait(node.record, node.uid)
   return report('Busy', about)
 end
+if record then
+  records.leave(node.record, node.uid)
+end
 if record and record.status == 'SUCCESS' then
   local foreign = record.owner_node ~= node.uid and node.own_key ~= '1'
   if foreign and not recovers and node.duplicate ~= 'Replay' then
@@ -102,7 +105,7 @@ if full then
   return report('HandedBack', {reason = 'NoSlot ' .. full})
 end
 
--- Granted: everything above only read.
+-- Granted: nothing above has taken anything.
 if period > 0 and not recovers then
   redis.call('SET', key('rate', node.tool), int(now_us + period), 'PX', int(math.ceil(period / 1000) + 1000))
 end

@@ -2,13 +2,14 @@
 --
 -- KEYS[1] node (hash)   KEYS[2] run (hash)   KEYS[3] order stream   KEYS[4] queues of the pool (set)
 -- KEYS[5] doorbell of the pool (list)   KEYS[6] runnodes (set)
--- Derived: the slots' keys; with kind Recover the node's record and its waiters; the stream of an earlier entry.
+-- Derived: the slots' keys; the waiters of the record of an earlier order; with kind Recover the node's record and its
+--   waiters; the stream of an earlier entry.
 -- arg: node, run, path, owner (<ns>/<run>/<node>), attempt, seq, epoch, kind, request, tool, pool, session (key or ''),
 --      side, digest, record, scope, window, duplicate, ownKey, timeout, claimWithin, runRemaining, rate (0: none),
 --      hold {micros, tokens, calls}, budget (the node's, the same, -1 unlimited), limits [[name, limit], ...]
 -- ARGV[3] the order, JSON
 -- Returns {refusal or '', limit}. Equal orders (seq, request, kind) are answered equally, in a newer epoch as well.
--- Cost: O(limits + log holders)
+-- Cost: O(limits + log holders), or O(waiters) where the order before was about another record
 local now = clock.now_ms()
 if not is_open() then
   return {'LedgerClosed', ''}
@@ -54,6 +55,9 @@ elseif node.state == 'queued' then
   nodes.close_unclaimed(node, 'withdrawn', false)
 else
   money.give_back(node)
+end
+if node.record and node.record ~= arg.record then
+  records.leave(node.record, arg.node) -- another tool or other params: nothing is waited for there any more
 end
 if node.seq then
   forget(KEYS[1], node, 'token', 'worker', 'incarnation', 'heard', 'lease', 'deadline', 'report', 'gate_token',

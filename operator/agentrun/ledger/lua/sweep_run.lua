@@ -1,11 +1,12 @@
 -- Sweep a batch of a closed run's nodes: unclaimed orders go, dead claims are fenced (Once: UNKNOWN, others FAILED),
--- reservations end, records of scope Run get an end, waiters are told. Live claims are left to their commits.
+-- reservations end, records of scope Run get an end, waiters are told, and its own nodes wait in no line any more. Live
+-- claims are left to their commits.
 --
 -- KEYS[1] runnodes (set)
 -- Derived: the nodes, their records, waiters, slots, streams.
 -- arg: cursor (of SSCAN, first 0), batch, keep (ms)
 -- Returns {next cursor, '0' when done; claims that still live}. Safe to repeat.
--- Cost: O(batch)
+-- Cost: O(batch x waiters)
 local now = clock.now_ms()
 local keep = math.max(tonumber(arg.keep), 1)
 local living = 0
@@ -19,6 +20,9 @@ for _, uid in ipairs(page[2]) do
       fencing.fence(node, now, true)
     elseif node.state == 'claimed' then
       living = living + 1
+    end
+    if node.record and node.state ~= 'claimed' then
+      records.leave(node.record, uid)
     end
     local record = node.record and records.read(node.record, now)
     if record and record.owner_node == uid and node.state ~= 'claimed' then

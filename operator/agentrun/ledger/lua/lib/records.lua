@@ -63,6 +63,11 @@ function records.wait(record_key, node_uid)
   end
 end
 
+-- Take a node out of the record's line: it has had its turn, or wants none any more.
+function records.leave(record_key, node_uid)
+  redis.call('LREM', key('waiters', record_key), 0, node_uid)
+end
+
 -- Tell those who wait that they may try again: all of them, or the first whose run still goes on.
 function records.tell(record_key, record, now, only_next)
   local line = key('waiters', record_key)
