@@ -93,6 +93,36 @@ async def test_a_worker_announces_its_slots_until_it_has_drained(rig: WorkerRig)
     assert await rig.ledger.find_pool_slots(NAMESPACE, "shared") == 0
 
 
+# --- one order
+
+
+async def test_one_order_that_comes_to_no_call_ends_the_worker_as_well(rig: WorkerRig) -> None:
+    order = await rig.send()
+    newer = order.model_copy(update={"node_uid": "n2", "seq": 1, "contract_version": CONTRACT_VERSION + 1})
+    await rig.dispatch(newer.model_copy(update={"priority": Priority.P0, "request_id": "newer"}))
+    async with asyncio.timeout(10):
+        assert await rig.build_worker(slots=1).run_one_order(within=timedelta(seconds=5))
+    assert (await rig.report(ReportKind.HANDED_BACK)).node_uid == "n2"
+    assert not rig.executor.calls
+
+
+async def test_an_order_that_was_taken_is_carried_out_although_the_time_to_wait_for_it_is_over(rig: WorkerRig) -> None:
+    await rig.send()
+    task = asyncio.create_task(rig.build_worker(slots=1).run_one_order(within=timedelta(milliseconds=400)))
+    await rig.executor.began.acquire()
+    await asyncio.sleep(0.5)  # its patience ends while the call is at work
+    rig.executor.release.set()
+    async with asyncio.timeout(10):
+        assert await task
+    await rig.report(ReportKind.COMMITTED)
+
+
+async def test_no_order_is_told(rig: WorkerRig) -> None:
+    await rig.begin()
+    assert not await rig.build_worker().run_one_order(within=timedelta(milliseconds=200))
+    assert await rig.ledger.find_pool_slots(NAMESPACE, "shared") == 0
+
+
 # --- stopping
 
 

@@ -196,10 +196,81 @@ async def test_once_ends_when_nothing_is_left(rig: WorkerRig) -> None:
     assert sorted(outcome.result["sum"] for outcome in results if outcome) == [1, 2, 3]
 
 
+# --- one order, as the pod of a Job carries it out
+
+
+async def test_one_order_is_carried_out_and_the_rest_is_left(rig: WorkerRig) -> None:
+    for number in range(2):
+        await rig.send(build_python_tool("table_tools:add"), node=f"node-{number}", params={"a": number})
+    async with process(rig, "--one-order", "--slots", "8") as started:
+        code, told = await end_of(started)
+    assert code == 0, told
+    await rig.report(ReportKind.COMMITTED)
+    assert await rig.all_reports() == ["Claimed", "Committed"]
+    assert sum((await rig.ledger.find_backlog(NAMESPACE, "shared", "act")).values()) == 1
+    assert await rig.ledger.find_pool_slots(NAMESPACE, "shared") == 0
+
+
+async def test_an_order_whose_call_fails_is_carried_out_as_well(rig: WorkerRig) -> None:
+    await rig.send(build_python_tool("table_tools:no_such_function"))
+    async with process(rig, "--one-order") as started:
+        code, told = await end_of(started)
+    assert code == 0, told
+    outcome = (await rig.report(ReportKind.COMMITTED)).outcome
+    assert outcome is not None
+    assert outcome.failure is not None
+
+
+async def test_an_order_that_comes_later_is_waited_for_with_one_slot(rig: WorkerRig) -> None:
+    await rig.begin()
+    async with process(rig, "--one-order", "--slots", "8") as started:
+        async with asyncio.timeout(20):
+            while await rig.ledger.find_pool_slots(NAMESPACE, "shared") != 1:
+                await asyncio.sleep(0.05)
+        await rig.send(build_python_tool("table_tools:add"), params={"a": 1})
+        code, told = await end_of(started)
+    assert code == 0, told
+    await rig.report(ReportKind.COMMITTED)
+
+
+async def test_who_is_told_to_end_before_the_order_came_has_done_its_work(rig: WorkerRig) -> None:
+    await rig.begin()
+    async with process(rig, "--one-order") as started:
+        async with asyncio.timeout(20):
+            while await rig.ledger.find_pool_slots(NAMESPACE, "shared") != 1:
+                await asyncio.sleep(0.05)
+        started.send_signal(signal.SIGTERM)
+        code, told = await end_of(started)
+    assert code == 0, told
+    assert await rig.ledger.find_pool_slots(NAMESPACE, "shared") == 0
+
+
+async def test_sigterm_lets_the_one_call_end(rig: WorkerRig, transfer: Transfer) -> None:
+    await transfer.send(rig)
+    async with process(rig, "--one-order") as started:
+        await appears(transfer.began)
+        started.send_signal(signal.SIGTERM)
+        transfer.go.touch()
+        code, told = await end_of(started)
+    assert code == 0, told
+    outcome = (await rig.report(ReportKind.COMMITTED)).outcome
+    assert outcome is not None
+    assert outcome.result == {"id": 1}
+
+
+async def test_no_order_within_its_patience_is_said_by_the_exit_code(rig: WorkerRig) -> None:
+    await rig.begin()
+    async with process(rig, "--one-order", ORDER_PATIENCE="300ms") as started:
+        code, told = await end_of(started)
+    assert (code, "no_order_came" in told) == (7, True), told
+
+
 @pytest.mark.parametrize(
     "arguments, environment, want, said",
     [
         (["--once", "--redis", "redis://:hunter2@127.0.0.1:1/0"], {"IDLE_PATIENCE": "200ms"}, 6, "ledger_unavailable"),
+        (["--one-order", "--redis", "redis://127.0.0.1:1/0"], {"ORDER_PATIENCE": "200ms"}, 6, "ledger_unavailable"),
+        (["--one-order", "--once"], {}, 2, "does not go with --once"),
         (["--slots", "0"], {}, 2, "AGENTRUN_WORKER_SLOTS"),
         (["--pool", "No Pool"], {}, 2, "AGENTRUN_WORKER_POOL"),
         (["--nonsense"], {}, 2, ""),

@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import sys
-from enum import IntEnum
+from collections.abc import Coroutine
+from dataclasses import replace
+from enum import Enum, IntEnum
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +17,8 @@ import structlog
 from cyclopts import App, CycloptsError, Parameter
 from pydantic import ValidationError
 
+from agentrun.contract.defaults import CLAIM_WITHIN
+from agentrun.contract.durations import format_duration
 from agentrun.contract.tool import ToolType
 from agentrun.ledger.port import LedgerUnavailableError, WorkerIdentity
 from agentrun.ledger.redis_connection import LedgerSettings
@@ -43,22 +47,36 @@ _EXAMPLES = """Examples:
   agentrun-worker run --pool shared --redis redis://127.0.0.1:6379/0
   agentrun-worker run --pool reports --import-path ./tools --slots 8
   agentrun-worker run --once --redis unix:///run/valkey.sock
+  agentrun-worker run --one-order --pool shared.0f1e2d3c4b5a69788796a5b4c3d2e1f0
 """
 _FAULTS_SECONDS = 5.0
 _log = structlog.get_logger("agentrun.worker")
+
+
+class Duty(Enum):
+    """When a worker's work is done."""
+
+    STAY = "stay"
+    """When it is told to end."""
+    UNTIL_IDLE = "until idle"
+    """When nothing is left to take."""
+    ONE_ORDER = "one order"
+    """When one order is carried out."""
 
 
 class ExitCode(IntEnum):
     """What the process's exit code means; the same numbers as the command line ``agentrun``."""
 
     OK = 0
-    """Drained in order; with --once: nothing was left to do."""
+    """Drained in order; with --once: nothing was left to do; with --one-order: it is done, whatever came of it."""
     INTERRUPTED_CALLS = 1
     """Drained, but calls had to be interrupted: their outcomes are unknown, and recovered from."""
     USAGE = 2
     """Arguments or environment variables cannot be used; nothing was started."""
     UNAVAILABLE = 6
-    """With --once: the ledger did not answer."""
+    """With --once or --one-order: the ledger did not answer."""
+    NO_ORDER = 7
+    """With --one-order: none came."""
     KILLED = 130
     """Asked twice to stop: nothing was waited for."""
 
@@ -99,18 +117,27 @@ def run(
             negative="",
         ),
     ] = False,
+    one_order: Annotated[
+        bool,
+        Parameter(
+            help="Take one order, carry it out, and end: what the pod of a Job does. It is waited for as long as "
+            "AGENTRUN_WORKER_ORDER_PATIENCE (30m).",
+            negative="",
+        ),
+    ] = False,
 ) -> int:
     """Work for one pool until SIGTERM or SIGINT.
 
     Every option may be set as an environment variable as well, AGENTRUN_WORKER_<OPTION>. Further ones are DURABILITY
-    (Require or Accept), HEARTBEAT, CANCEL_GRACE, DRAIN_GRACE, IDLE_PATIENCE, LOG_LEVEL, LOG_JSON; IMPORT_PATHS takes
-    folders separated by colons.
+    (Require or Accept), HEARTBEAT, CANCEL_GRACE, DRAIN_GRACE, IDLE_PATIENCE, ORDER_PATIENCE, LOG_LEVEL, LOG_JSON;
+    IMPORT_PATHS takes folders separated by colons.
 
     The first signal drains: nothing more is taken, what has not begun is handed back, calls under way may end within
     DRAIN_GRACE (25s). The second one ends the process at once.
 
     Exit codes: 0 drained in order, 1 calls had to be interrupted, 2 arguments or environment cannot be used, 6 the
-    ledger did not answer (with --once; else the worker waits for it), 130 stopped at once.
+    ledger did not answer (with --once or --one-order; else the worker waits for it), 7 no order came (with
+    --one-order), 130 stopped at once.
     """
     given = {
         "pool": pool,
@@ -130,9 +157,13 @@ def run(
         for line in explain_settings(error, ENVIRONMENT_PREFIX, options):
             print(line, file=sys.stderr)  # noqa: T201
         return ExitCode.USAGE
+    if once and one_order:
+        print("--one-order: does not go with --once: it ends by itself", file=sys.stderr)  # noqa: T201
+        return ExitCode.USAGE
+    duty = Duty.ONE_ORDER if one_order else Duty.UNTIL_IDLE if once else Duty.STAY
     set_up_logs(settings.log_level, as_json=settings.log_json)
     try:
-        return asyncio.run(_work(settings, once=once))
+        return asyncio.run(_work(settings, duty))
     except CannotListenError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return ExitCode.USAGE
@@ -140,11 +171,12 @@ def run(
         return ExitCode.KILLED
 
 
-async def _work(settings: ProcessSettings, *, once: bool) -> ExitCode:
+async def _work(settings: ProcessSettings, duty: Duty) -> ExitCode:
     ledger = RedisLedger.connect(
         settings.redis.get_secret_value(), LedgerSettings(install=settings.install, durability=settings.durability)
     )
-    identity = build_identity(settings.namespace, settings.pool, choose_name(settings.name, os.environ), settings.slots)
+    slots = 1 if duty is Duty.ONE_ORDER else settings.slots
+    identity = build_identity(settings.namespace, settings.pool, choose_name(settings.name, os.environ), slots)
     secrets: SecretSource = (
         MountedSecrets(settings.secrets_directory) if settings.secrets_directory else EnvironmentSecrets()
     )
@@ -154,10 +186,14 @@ async def _work(settings: ProcessSettings, *, once: bool) -> ExitCode:
     }
     registry, liveness = build_registry(), Liveness()
     metrics = WorkerMetrics(registry, identity, liveness)
-    worker = Worker(ledger, identity, executors, SchemaValidator(), settings.pace(), observer=metrics)
+    pace = settings.pace()
+    if duty is Duty.ONE_ORDER:
+        # Handing the order back would cost another pod: it waits for the tool's rate as long as the order stands.
+        pace = replace(pace, longest_rate_wait=CLAIM_WITHIN)
+    worker = Worker(ledger, identity, executors, SchemaValidator(), pace, observer=metrics)
     try:
         async with show_vital_signs(settings.listen, registry, liveness, lambda: _readiness(worker)):
-            await _run(worker, ledger, liveness, identity, once=once)
+            has_worked = await _run(worker, _do_work(worker, duty, settings), ledger, liveness, identity)
     except LedgerUnavailableError as error:
         _log.error("ledger_unavailable", cause=str(error))
         return ExitCode.UNAVAILABLE
@@ -169,19 +205,31 @@ async def _work(settings: ProcessSettings, *, once: bool) -> ExitCode:
         interrupted=worker.interrupted_total,
         uncalled=worker.uncalled_total,
     )
+    if not has_worked:
+        _log.warning("no_order_came", waited=format_duration(settings.order_patience))
+        return ExitCode.NO_ORDER
     return ExitCode.INTERRUPTED_CALLS if worker.interrupted_total else ExitCode.OK
 
 
+async def _do_work(worker: Worker, duty: Duty, settings: ProcessSettings) -> bool:
+    """Do what the worker is here for; return whether there was anything, unless it was told to end."""
+    if duty is Duty.ONE_ORDER:
+        came = await worker.run_one_order(within=settings.order_patience)
+        return came or worker.state == "draining"
+    await worker.run(until_idle=duty is Duty.UNTIL_IDLE)
+    return True
+
+
 async def _run(
-    worker: Worker, ledger: RedisLedger, liveness: Liveness, identity: WorkerIdentity, *, once: bool
-) -> None:
-    working = asyncio.create_task(worker.run(until_idle=once), name="worker")
+    worker: Worker, work: Coroutine[Any, Any, bool], ledger: RedisLedger, liveness: Liveness, identity: WorkerIdentity
+) -> bool:
+    working = asyncio.create_task(work, name="worker")
     liveness.expect(working, ask=worker.find_fault)
     _listen_to_signals(worker, working)
     _log.info("started", pool=identity.pool, namespace=identity.namespace, worker=identity.name, slots=identity.slots)
     try:
         await _show_faults(ledger)
-        await working
+        return await working
     finally:
         liveness.expect()
         working.cancel()
@@ -192,7 +240,7 @@ def _readiness(worker: Worker) -> ProbeAnswer:
     return ProbeAnswer(good=worker.state == "working", text=worker.state)
 
 
-def _listen_to_signals(worker: Worker, working: asyncio.Future[None]) -> None:
+def _listen_to_signals(worker: Worker, working: asyncio.Future[bool]) -> None:
     asked = 0
 
     def stop() -> None:

@@ -68,6 +68,8 @@ class ProcessSettings(BaseSettings):
     cancel_grace: Duration = _PACE.cancel_grace
     drain_grace: Duration = _PACE.drain_grace
     idle_patience: Duration = _PACE.idle_patience
+    order_patience: Duration = timedelta(minutes=30)
+    """How long a worker of a single order waits for it."""
     listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
     """Where probes and scrapes are answered; None: nowhere."""
     log_level: LogLevel = LogLevel.INFO

@@ -1,16 +1,17 @@
 """The worker: takes orders of one pool, passes the gate, makes the calls, commits what happened.
 
 ``Worker(ledger, identity, executors, validator).run()`` works until :meth:`Worker.request_drain`; local mode and the
-worker image use it alike. It decides nothing: whether a call may be made is the gate's answer, what follows an outcome
-is the scheduler's. While the ledger is away nothing new begins, what runs goes on until its claim ends by the worker's
-own clock, and an outcome is committed as soon as the ledger is back.
+worker image use it alike. In the pod of a Job it carries a single order out (:meth:`Worker.run_one_order`). It decides
+nothing: whether a call may be made is the gate's answer, what follows an outcome is the scheduler's. While the ledger
+is away nothing new begins, what runs goes on until its claim ends by the worker's own clock, and an outcome is
+committed as soon as the ledger is back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -103,6 +104,27 @@ class Worker:
         ``idle_patience``; a worker that is to stay waits for it as long as it takes.
         """
         patience = self._settings.idle_patience if until_idle else None
+        await self._work(lambda: self._take_until_drained(until_idle), patience)
+
+    async def run_one_order(self, *, within: timedelta) -> bool:
+        """Take one order, carry it out, and end; return whether one came, which is waited for so long at most.
+
+        One that comes to no call, for somebody else has made it perhaps, counts as any other: the scheduler knows. A
+        drain ends the wait. Raises :class:`LedgerUnavailableError` when the ledger is silent for all that time; an
+        order that was taken is carried out to its commit, however long the ledger stays away.
+        """
+        ends = asyncio.get_running_loop().time() + within.total_seconds()
+        came = False
+
+        async def take() -> None:
+            nonlocal came
+            came = await self._take_one(ends)
+
+        await self._work(take, within)
+        return came
+
+    async def _work(self, take: Callable[[], Awaitable[None]], patience: timedelta | None) -> None:
+        """Be a worker for as long as ``take`` does, and until all calls have ended."""
         registering = asyncio.ensure_future(
             self._patience.insist(
                 lambda: self._ledger.register_worker(self._identity, CONTRACT_VERSION), within=patience
@@ -114,7 +136,7 @@ class Worker:
         alive = self._alive = asyncio.create_task(self._keep_alive(), name="keep alive")
         alive.add_done_callback(self._has_ended)
         try:
-            await self._take_until_drained(until_idle)
+            await take()
             await self._let_calls_end()
         finally:
             alive.cancel()
@@ -150,6 +172,23 @@ class Worker:
             nothing_left = until_idle and not deliveries
             if nothing_left and not self._active and self._handler.uncalled_total == uncalled:
                 return
+
+    async def _take_one(self, ends: float) -> bool:
+        loop = asyncio.get_running_loop()
+        block = self._settings.take_block
+        while not self._draining.is_set() and (left := ends - loop.time()) > 0:
+            within = timedelta(seconds=left)
+            wait_ms = max(1, round(min(block, within) / timedelta(milliseconds=1)))
+            take = partial(self._ledger.take_orders, self._identity, 1, wait_ms)
+            found = await self._unless_draining(asyncio.ensure_future(self._patience.insist(take, within=within)))
+            for delivery in found or ():
+                self._begin(delivery)
+            while self._active and not self._draining.is_set():
+                self._slot_free.clear()
+                await self._unless_draining(asyncio.ensure_future(self._slot_free.wait()))
+            if found:
+                return True
+        return False
 
     def _begin(self, delivery: Delivery) -> None:
         task = asyncio.create_task(self._handler.handle(delivery), name=f"order {delivery.order.request_id}")
