@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agentrun.contract.execution import Execution, find_ledger_pool
+from agentrun.contract.execution import Execution, ExecutionMode, find_ledger_pool, find_order_queue, serves_one_order
 from agentrun_worker.settings import ProcessSettings
 
 SECRET: dict[str, Any] = {"name": "keys", "kind": "Secret", "source": "shop", "mountPath": "/keys"}
@@ -60,6 +60,23 @@ def test_the_order_in_which_a_pod_is_written_makes_no_other_queue() -> None:
 def test_a_worker_can_be_started_for_every_queue(pool: str, image: str | None) -> None:
     name = find_ledger_pool(Execution(pool=pool, image=image))
     assert ProcessSettings(pool=name).pool == name
+
+
+@given(
+    pool=st.from_regex(r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?\Z"),
+    orders=st.lists(st.tuples(st.uuids().map(str), st.integers(1, 99), st.sampled_from(["a", "b"])), unique=True),
+)
+def test_every_order_of_a_job_has_a_queue_that_a_worker_can_be_started_for(
+    pool: str, orders: list[tuple[str, int, str]]
+) -> None:
+    execution = Execution(pool=pool, mode=ExecutionMode.JOB, image="x:1")
+    queues = [find_order_queue(execution, *order) for order in orders]
+    assert len(set(queues)) == len(orders)
+    for queue in queues:
+        assert ProcessSettings(pool=queue).pool == queue
+        assert serves_one_order(queue)
+    assert not serves_one_order(find_ledger_pool(execution))
+    assert not serves_one_order(find_ledger_pool(Execution(pool=pool)))
 
 
 @pytest.mark.parametrize(

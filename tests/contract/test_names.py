@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrun.contract.names import approval_object_name, node_object_name, retry_run_name
+from agentrun.contract.execution import order_identity
+from agentrun.contract.names import approval_object_name, job_object_name, node_object_name, retry_run_name
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 UID = "1e2feb89-414c-343c-1027-c4d1c386bbc4"
@@ -22,6 +23,15 @@ def test_names_of_nodes_and_their_approvals_are_dns_labels(run: str, path: str, 
     approval = approval_object_name(node, "q1")
     assert DNS_LABEL.fullmatch(approval), approval
     assert approval != node
+
+
+@given(RUN_NAMES, PATHS, st.uuids().map(str))
+def test_a_jobs_name_leaves_room_for_the_name_of_its_pod(run: str, path: str, uid: str) -> None:
+    node = node_object_name(run, uid, path)
+    names = {job_object_name(node, order_identity(uid, seq, "digest")) for seq in range(1, 4)}
+    assert len(names) == 3
+    for name in names:
+        assert DNS_LABEL.fullmatch(f"{name}-x7k2p"), name
 
 
 @pytest.mark.parametrize(

@@ -94,3 +94,16 @@ def test_what_a_pod_says_cannot_grow_without_end_or_break_a_line() -> None:
     assert fault is not None
     assert len(fault.message) <= 400
     assert "\n" not in fault.message
+
+
+def test_a_pod_that_is_never_started_again_says_how_its_container_ended() -> None:
+    ended = replace(POD, phase="Failed", ended_reason="Error", exit_code=2)
+    crash = find_pod_fault(ended, NOW)
+    assert crash is not None
+    assert (crash.reason, "kubectl logs p-1" in crash.message) == ("Crash", True)
+    memory = find_pod_fault(replace(ended, ended_reason="OOMKilled"), NOW)
+    assert memory is not None
+    assert memory.reason == "OutOfMemory"
+    evicted = find_pod_fault(replace(ended, reason="Evicted"), NOW)
+    assert evicted is not None
+    assert evicted.reason == "Evicted"

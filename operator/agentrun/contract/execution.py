@@ -13,11 +13,13 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from agentrun.contract.exact_json import JsonObject, json_digest
+from agentrun.contract.ledger_keys import short_hash
 from agentrun.contract.model_base import ContractModel, MediumText, ObjectName
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", max_length=40)]
 DEFAULT_POOL = "shared"
 _DIGEST_DIGITS = 16
+_ORDER_DIGITS = 32
 
 
 class ExecutionMode(StrEnum):
@@ -192,3 +194,23 @@ def find_ledger_pool(execution: Execution | None) -> str:
     if not any(parts.values()):
         return execution.pool
     return f"{execution.pool}.{json_digest(parts).removeprefix('sha256:')[:_DIGEST_DIGITS]}"
+
+
+def find_order_queue(execution: Execution | None, node_uid: str, seq: int, tool_digest: str) -> str:
+    """Return the name of the queue of one order that a Job's pod carries out: nobody else reads it.
+
+    Another order of the node, and the same one of another definition, have another queue: a pod that was started for
+    something else never takes it. Twice as many digits keep it apart from the queues of pools.
+    """
+    pool = DEFAULT_POOL if execution is None else execution.pool
+    return f"{pool}.{order_identity(node_uid, seq, tool_digest)}"
+
+
+def order_identity(node_uid: str, seq: int, tool_digest: str) -> str:
+    """Return 32 hex digits that stand for one order of one node, by one definition of its tool."""
+    return short_hash(f"{node_uid}/{seq}/{tool_digest}")
+
+
+def serves_one_order(queue: str) -> bool:
+    """Tell whether a queue, as the ledger names it, is that of a single order."""
+    return len(queue.rpartition(".")[2]) == _ORDER_DIGITS and "." in queue

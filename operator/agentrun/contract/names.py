@@ -8,6 +8,7 @@ from agentrun.contract.exact_json import json_digest
 
 RUN_UID_LABEL = "agentrun.dev/run-uid"
 _LIMIT = 63
+_JOB_SHOWN = 44
 
 
 def node_object_name(run_name: str, run_uid: str, path: str) -> str:
@@ -24,6 +25,14 @@ def approval_object_name(node_name: str, inbox_id: str) -> str:
     The node's whole name is hashed as well: cut ones are alike, and so are the ids of questions.
     """
     return _with_hash(node_name, f"{node_name}/{inbox_id}")
+
+
+def job_object_name(node_name: str, order: str) -> str:
+    """Return the name of the Job for one order of a node; ``order``: what identifies it among all.
+
+    Short enough for a pod's name, which has six characters more, to be cut nowhere.
+    """
+    return f"{node_name[:_JOB_SHOWN].strip('-')}-{order[:12]}"
 
 
 def retry_run_name(run_name: str, run_uid: str, path: str, question: int) -> str:

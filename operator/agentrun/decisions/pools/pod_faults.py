@@ -1,7 +1,7 @@
-"""Why a pool's pods do not start, in words that say what to do about it.
+"""Why pods of pools and of Jobs do not start, in words that say what to do about it.
 
-Asked by the operator's pool keeper; what it finds is what waiting nodes show. Reads what the cluster says of pods, and
-nothing else: a pod that is merely slow is no fault.
+Asked by the operator's keepers of both; what it finds is what waiting nodes show. Reads what the cluster says of pods,
+and nothing else: a pod that is merely slow is no fault.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class PodSight:
     ready: bool = False
     leaving: bool = False
     """It was told to end."""
+    leaves_by: datetime | None = None
+    """When its time to do so is over."""
     unscheduled: str = ""
     """Why no node takes it."""
     waiting_reason: str = ""
@@ -46,7 +48,7 @@ class PodSight:
 
 @dataclass(frozen=True, slots=True)
 class PoolFault:
-    """What keeps a pool from having the workers that it should have."""
+    """What keeps a pool, or a Job, from having the workers that it should have."""
 
     reason: str
     """One word of a closed set."""
@@ -55,7 +57,7 @@ class PoolFault:
 
 FAULT_REASONS = frozenset(
     {"Image", "Container", "Crash", "OutOfMemory", "Unschedulable", "Volume", "Evicted", "Quota", "Forbidden",
-     "Refused", "Account", "Ledger", "NameTaken", "Bug"}
+     "Refused", "Account", "Ledger", "NameTaken", "FormerPod", "Bug"}
 )  # fmt: skip
 """Every reason that a fault may have."""
 
@@ -66,7 +68,8 @@ def find_pod_fault(pod: PodSight, now: datetime) -> PoolFault | None:
         return None
     if pod.unscheduled:
         return _fault("Unschedulable", pod, f"no node takes it: {pod.unscheduled}")
-    if pod.phase == "Failed":
+    # A pod that is never restarted fails with its container, and bears no reason of its own then.
+    if pod.phase == "Failed" and (pod.reason or not pod.ended_reason):
         reason = pod.reason or "Failed"
         return _fault("Evicted", pod, f"{reason}: {pod.message or 'it is replaced'}")
     if pod.waiting_reason in _IMAGE:
@@ -78,7 +81,8 @@ def find_pod_fault(pod: PodSight, now: datetime) -> PoolFault | None:
         return _fault("OutOfMemory", pod, "it used more memory than its limit: raise execution.resources.limits.memory")
     if pod.waiting_reason == "CrashLoopBackOff" or (pod.ended_reason and pod.exit_code):
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
-        return _fault("Crash", pod, f"its container ended{code}; see: kubectl logs --previous {pod.name}")
+        which = "" if pod.phase == "Failed" else "--previous "
+        return _fault("Crash", pod, f"its container ended{code}; see: kubectl logs {which}{pod.name}")
     if pod.waiting_reason in ("ContainerCreating", "PodInitializing") and now - pod.created_at >= STARTS_WITHIN:
         return _fault(
             "Volume", pod, f"its container is not created: a volume perhaps; see: kubectl describe pod {pod.name}"

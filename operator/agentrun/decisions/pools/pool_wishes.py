@@ -6,7 +6,7 @@ Deployment for example, is the keeper's matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
@@ -74,10 +74,14 @@ def build_wishes(tools: Iterable[ToolInUse]) -> dict[PoolKey, PoolWish]:
         execution = tool.spec.execution
         if execution is None or execution.mode is ExecutionMode.POOL:
             members.setdefault(PoolKey(tool.namespace, find_ledger_pool(execution)), []).append(tool)
-    return {key: _build_wish(found, by_name) for key, found in members.items()}
+    return {key: build_wish(found, by_name) for key, found in members.items()}
 
 
-def _build_wish(tools: list[ToolInUse], by_name: Mapping[tuple[str, str], list[AgentToolSpec]]) -> PoolWish:
+def build_wish(tools: Sequence[ToolInUse], by_name: Mapping[tuple[str, str], Sequence[AgentToolSpec]]) -> PoolWish:
+    """Return what pods are that serve these tools, of which there is one at least.
+
+    ``by_name``: the definitions of other tools that the pods may have to call, by namespace and name.
+    """
     # Image, account, environment and volumes are the same for all of them: others would be another queue.
     execution = tools[0].spec.execution or Execution()
     executions = [tool.spec.execution or Execution() for tool in tools]
@@ -102,11 +106,11 @@ def _build_wish(tools: list[ToolInUse], by_name: Mapping[tuple[str, str], list[A
     )
 
 
-def _secrets_of(tool: ToolInUse, by_name: Mapping[tuple[str, str], list[AgentToolSpec]]) -> Iterator[str]:
+def _secrets_of(tool: ToolInUse, by_name: Mapping[tuple[str, str], Sequence[AgentToolSpec]]) -> Iterator[str]:
     specs = [tool.spec]
     if tool.spec.recovery is not None:
         # A lookup is made by the worker that recovers, in the pool of the tool that it asks about.
-        specs += by_name.get((tool.namespace, tool.spec.recovery.lookup.tool), [])
+        specs += by_name.get((tool.namespace, tool.spec.recovery.lookup.tool), ())
     for spec in specs:
         if spec.http is not None:
             yield from (header.secret_key_ref.name for header in spec.http.headers_from)
