@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 import redis.asyncio as aioredis
@@ -315,3 +316,25 @@ async def test_an_install_that_serves_less_than_before_leaves_room(empty_ledger_
     finally:
         await one.close()
         await two.close()
+
+
+async def test_what_a_single_orders_queue_leaves_goes_by_itself(bench: LedgerBench, raw: aioredis.Redis) -> None:
+    queue = f"shared.{'0' * 32}"
+    worker = replace(build_worker(), pool=queue)
+    await bench.ledger.register_worker(worker, 1)
+    await bench.send(build_order(), ())
+    assert (await bench.ledger.dispatch(build_order("node-2", key="key-2", pool=queue), (), None)).refusal is None
+    stream = KEYS.queue(queue, "act", "P2")
+    left = {key: await raw.pttl(key) for key in (stream, KEYS.queues(queue), KEYS.bell(queue), KEYS.workers(queue))}
+    day = 24 * 3600 * 1000
+    assert all(day < milliseconds <= 2 * day for milliseconds in left.values()), left
+    # It is delivered, claimed and committed like any other meanwhile.
+    (delivery,) = await bench.ledger.take_orders(worker, 5, 0)
+    assert (await bench.ledger.claim(worker, delivery, "token")).verdict is ClaimVerdict.EXECUTE
+    claim = Claim(delivery.order, "token", delivery.stream, delivery.entry_id)
+    assert await bench.ledger.commit(claim, done()) is CommitVerdict.COMMITTED
+    await bench.ledger.retire_worker(worker)
+    assert set(await raw.keys(f"*{queue}*")) <= set(left)
+    # Those of a pool that is there to stay do not.
+    assert await raw.pttl(KEYS.queues("shared")) == -1
+    assert await raw.pttl(KEYS.queue("shared", "act", "P2")) == -1

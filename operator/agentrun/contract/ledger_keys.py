@@ -16,13 +16,13 @@ else is hashed.
 | ``<ns>:record:<key>`` | hash: the idempotency record | by its status and window | both |
 | ``<ns>:waiters:<key>`` | list: nodes that wait for the record, in order | with the record | both |
 | ``<ns>:queue:<pool>:<tool>:<priority>`` | stream of orders | entries go with acknowledge or withdraw | both |
-| ``<ns>:queues:<pool>`` | set: names of the pool's streams | for ever | scheduler |
+| ``<ns>:queues:<pool>`` | set: names of the pool's streams | for ever; a day for a Job's | scheduler |
 | ``<ns>:bell:<pool>`` | list: rung for each order sent, bounded | until it is heard | both |
 | ``<ns>:claims`` | sorted set: nodes with a claim, by the end of its lease | with the claim | both |
 | ``<ns>:rate:<tool>`` | string: GCRA theoretical arrival time | one period past it | worker |
 | ``<ns>:tool:<digest>`` | string: definition as JSON | refreshed at use, 30 d | scheduler |
 | ``<ns>:pins:<run uid>`` | string: what a run was admitted with, JSON | refreshed at use, 30 d | scheduler |
-| ``<ns>:workers:<pool>`` | hash: live workers by identity | heartbeats | worker |
+| ``<ns>:workers:<pool>`` | hash: live workers by identity | heartbeats; 2 d past the last | worker |
 | ``<ns>:session:<hash>`` | hash: holder, run | until released | scheduler |
 | ``<ns>:tombstone:<hash>`` | hash: uid, digest, outcome | ``window`` after the end | scheduler |
 | ``<ns>:audit:<run uid>`` | stream of audit events, bounded | 30 d after the end | both |

@@ -10,6 +10,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from agentrun.contract.exact_json import JsonObject, JsonValue, json_digest
+from agentrun.contract.execution import serves_one_order
 from agentrun.contract.failures import Effect
 from agentrun.contract.ledger_keys import FORMAT_VERSION, INSTALL_NAMESPACE, SCHEDULER_GROUP
 from agentrun.contract.orders import Amount, AttemptOutcome, Order, OrderKind, Report
@@ -45,6 +46,9 @@ from agentrun.ledger.wire import (
 )
 
 _TOOL_KEPT_SECONDS = 30 * 24 * 3600
+_ORDER_QUEUE_KEPT_MS = 24 * 3600 * 1000
+"""Queues of single orders are as many as there are attempts: they go by themselves, long after the order may be
+claimed."""
 _SWEEP_BATCH = 200
 
 
@@ -273,6 +277,7 @@ class RedisSchedulerSide:
             "claimWithin": str(order.claim_within_ms),
             "runRemaining": str(order.run_remaining_ms),
             "rate": str(order.rate_per_second or 0),
+            "keep": str(order.claim_within_ms + _ORDER_QUEUE_KEPT_MS if serves_one_order(order.pool) else 0),
             "hold": encode_amount(order.hold),
             "budget": encode_amount(node_budget),
             "limits": [[limit.name, str(limit.limit)] for limit in limits],

@@ -6,7 +6,7 @@
 --   waiters; the stream of an earlier entry.
 -- arg: node, run, path, owner (<ns>/<run>/<node>), attempt, seq, epoch, kind, request, tool, pool, session (key or ''),
 --      side, digest, record, scope, window, duplicate, ownKey, timeout, claimWithin, runRemaining, rate (0: none),
---      hold {micros, tokens, calls}, budget (the node's, the same, -1 unlimited), limits [[name, limit], ...]
+--      keep (ms that the queue's keys outlive this; 0: for ever), hold {micros, tokens, calls}, budget (the node's, the same, -1 unlimited), limits [[name, limit], ...]
 -- ARGV[3] the order, JSON
 -- Returns {refusal or '', limit}. Equal orders (seq, request, kind) are answered equally, in a newer epoch as well.
 -- Cost: O(limits + log holders), or O(waiters) where the order before was about another record
@@ -85,5 +85,10 @@ redis.call('SADD', KEYS[4], KEYS[3])
 redis.call('SADD', KEYS[6], arg.node)
 if redis.call('RPUSH', KEYS[5], '1') > conf.bellLength then
   redis.call('LPOP', KEYS[5])
+end
+if tonumber(arg.keep) > 0 then
+  for at = 3, 5 do
+    redis.call('PEXPIRE', KEYS[at], arg.keep)
+  end
 end
 return {'', ''}

@@ -17,6 +17,8 @@ end
 function workers.write(pool, name, worker)
   redis.call('HSET', key('workers', pool), name, table.concat({int(worker.heard), int(worker.slots),
     worker.retired and '1' or '0', worker.version, worker.incarnation}, ' '))
+  -- A pool that nobody works for any more has nobody who could forget the last of its workers.
+  redis.call('PEXPIRE', key('workers', pool), 2 * FORGOTTEN_AFTER_MS)
 end
 
 -- Whether this incarnation is proven to execute nothing any more: it retired, or a later one took its name.
