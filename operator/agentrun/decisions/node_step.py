@@ -11,6 +11,7 @@ from typing import assert_never
 
 from agentrun.contract.defaults import BUSY_RECHECK, CLAIM_WITHIN, HEARTBEAT_INTERVAL, HEARTBEAT_SILENCE
 from agentrun.contract.exact_json import canonical_json
+from agentrun.contract.execution import ExecutionMode
 from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
 from agentrun.contract.node import TERMINAL_NODE_PHASES, CallStatus, InboxKind, NodePhase
 from agentrun.contract.run import NodeType, RunPhase
@@ -38,6 +39,7 @@ from agentrun.decisions.moves import (
 )
 from agentrun.decisions.priorities import PriorityUndecidedError, node_priority
 from agentrun.decisions.references import UnresolvedReferenceError, parse_template, resolve_template
+from agentrun.decisions.run_waits import waits_for_job
 
 
 def decide_node(facts: NodeFacts, call: CallStatus | CallRefused | None = None) -> NodeDecision:
@@ -262,6 +264,8 @@ def _wait_in_line(facts: NodeFacts) -> NodeDecision | None:
     status, now, limit = facts.status, facts.run.now, facts.run.waits.queue
     if now >= _deadline_on_run_clock(facts, status.queued_since or status.entered_at, limit):
         waited_for = f" for {status.waiting_for}" if status.waiting_for else ""
+        if waits_for_job(status.waiting_for) and status.message:
+            waited_for += f": {status.message}"
         return _fail(facts, Reason.QUEUE_WAIT_EXCEEDED, f"waited in line longer than {limit}{waited_for}")
     if status.due_at is not None and now < status.due_at:
         return Stay(status.due_at, status.waiting_for)
@@ -272,12 +276,18 @@ def _look_at_record_again(facts: NodeFacts, call: CallStatus, due_at: datetime) 
     now, waiting_for = facts.run.now, facts.status.waiting_for
     if now < due_at:
         return Stay(due_at, waiting_for)
-    if not facts.run.suspended:
+    # To ask at the gate costs a tool of mode Job a pod each time; while the owner lives the answer is known.
+    if not facts.run.suspended and not (facts.owner_lives and _has_jobs(facts)):
         return Send(call)
     # The run stands still because of the very question that the record's owner waits for: so does this node.
     if facts.owner_lives:
         return Stay(now + BUSY_RECHECK, waiting_for)
     return Touch({"due_at": None, "waiting_for": ""})
+
+
+def _has_jobs(facts: NodeFacts) -> bool:
+    execution = facts.tool.execution if facts.tool is not None else None
+    return execution is not None and execution.mode is ExecutionMode.JOB
 
 
 def _held_too_long(facts: NodeFacts) -> Move | None:

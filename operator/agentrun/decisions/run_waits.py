@@ -20,6 +20,7 @@ TOLD_AGAIN = timedelta(minutes=30)
 """An API server keeps Events for an hour: while the wait lasts there is one."""
 _MESSAGE_LIMIT = 1024
 _POOL = "Pool("
+_JOB = "Job("
 _OWN_TREE = ("Suspended", "Children", "Human", "FanOut(", "Approval(")
 """What the run itself, its tree or a human makes a node wait for."""
 
@@ -43,6 +44,16 @@ def find_limit(waiting_for: str) -> str:
 def find_pool(limit: str) -> str:
     """Return the pool that a limit names, as the ledger names it; empty where it is another limit."""
     return limit.removeprefix(_POOL)[:-1] if limit.startswith(_POOL) else ""
+
+
+def job_limit(tool: str) -> str:
+    """Return what a node waits for whose order is sent once the pod of its Job has started."""
+    return f"{_JOB}{tool})"
+
+
+def waits_for_job(limit: str) -> bool:
+    """Tell whether a limit is the start of a Job's pod."""
+    return limit.startswith(_JOB)
 
 
 def build_waits(holding: Holding, since: Mapping[str, datetime], now: datetime) -> tuple[RunWait, ...]:

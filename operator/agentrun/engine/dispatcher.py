@@ -19,6 +19,8 @@ from agentrun.decisions.pools.pool_step import PoolDemand
 from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.decisions.priorities import effective_priority, next_rise
 from agentrun.decisions.queue_order import NamespaceUse, QueuedNode, QueueKey, queue_key
+from agentrun.decisions.run_waits import job_limit
+from agentrun.engine.job_desk import is_job_line
 from agentrun.engine.observer import QueueSurvey
 from agentrun.engine.run_key import RunKey
 from agentrun.engine.settings import SchedulerSettings
@@ -41,6 +43,8 @@ class Candidate:
     pool: str
     concurrency: int | None
     """The tool's own limit."""
+    starts: bool = False
+    """It has a Job, which is started when it is granted; its pool's workers have nothing to do with it."""
 
 
 _Group = tuple[str, str, str]
@@ -133,6 +137,8 @@ class Dispatcher:
         self._groups: dict[_Group, _Line] = {}
         self._waiting: dict[str, Candidate] = {}
         self._book = _SlotBook()
+        self._starting: dict[str, tuple[str, str]] = {}
+        """By node: (namespace, tool) of those that hold slots while their Job starts."""
         self._pool_slots: dict[tuple[str, str], int] = {}
         self.pool_notes: Mapping[PoolKey, str] = {}
         """What is known about pools that the operator itself keeps, and why their workers do not start."""
@@ -169,9 +175,14 @@ class Dispatcher:
 
     def free(self, uid: str) -> None:
         """Give back what a node held."""
+        self._starting.pop(uid, None)
         candidate = self._book.holders.pop(uid, None)
         if candidate is not None:
             self._book.change(candidate, -1)
+
+    def note_sent(self, uid: str) -> None:
+        """Note that the order of a node is out: its Job has started."""
+        self._starting.pop(uid, None)
 
     def refuse(self, uid: str, limit: str, now: datetime) -> None:
         """The ledger refused a slot of this limit: put the candidate back and leave the limit alone for a moment."""
@@ -204,12 +215,15 @@ class Dispatcher:
 
     def has_unknown_pool(self) -> bool:
         """Tell whether a candidate waits for a pool whose slots have never been looked at."""
-        return any((namespace, pool) not in self._pool_slots for namespace, _, pool in self._groups)
+        return any(
+            (namespace, pool) not in self._pool_slots for namespace, _, pool in self._groups if not is_job_line(pool)
+        )
 
     def pools(self) -> set[tuple[str, str]]:
         """Return the (namespace, pool) pairs that candidates wait for or hold slots of."""
         waiting = {(namespace, pool) for namespace, _, pool in self._groups}
-        return waiting | {key for key, count in self._book.by_pool.items() if count}
+        found = waiting | {key for key, count in self._book.by_pool.items() if count}
+        return {(namespace, pool) for namespace, pool in found if not is_job_line(pool)}
 
     def backlog(self, namespace: str, tool: str) -> int:
         """Return how many nodes wait for the tool: in line, or for their next attempt."""
@@ -261,8 +275,11 @@ class Dispatcher:
         """Return which calls want each pool's workers. Costs a little for each tool, however long the lines."""
         waiting: dict[PoolKey, Counter[str]] = {}
         for (namespace, tool, pool), line in self._groups.items():
-            waiting.setdefault(PoolKey(namespace, pool), Counter())[tool] += len(line.members)
-        in_use = {PoolKey(*key): count for key, count in self._book.by_pool.items() if count}
+            if not is_job_line(pool):
+                waiting.setdefault(PoolKey(namespace, pool), Counter())[tool] += len(line.members)
+        in_use = {
+            PoolKey(*key): count for key, count in self._book.by_pool.items() if count and not is_job_line(key[1])
+        }
         return {key: PoolDemand(waiting.get(key, {}), in_use.get(key, 0)) for key in waiting.keys() | in_use.keys()}
 
     # --- the one loop
@@ -290,6 +307,8 @@ class Dispatcher:
         self._leave_line(group, uid)
         self._book.holders[uid] = candidate
         self._book.change(candidate, 1)
+        if candidate.starts:
+            self._starting[uid] = candidate.run[0], candidate.tool
 
     def _leave_line(self, group: _Group, uid: str) -> None:
         line = self._groups[group]
@@ -331,6 +350,12 @@ class Dispatcher:
             yield "Slots(namespace)"
         if candidate.concurrency is not None and book.by_tool[namespace, candidate.tool] >= candidate.concurrency:
             yield f"Slots(tool:{candidate.tool})"
+        if candidate.starts:
+            # Pods that do not start hold no more slots than these, whatever keeps them from it.
+            starting = sum(place == (namespace, candidate.tool) for place in self._starting.values())
+            if starting >= settings.jobs_starting:
+                yield job_limit(candidate.tool)
+            return
         announced = self._pool_slots.get((namespace, candidate.pool), 0)
         in_pool = Counter(
             {

@@ -30,11 +30,12 @@ from agentrun.decisions.moves import (
     apply_move,
 )
 from agentrun.decisions.queue_order import QueuedNode
+from agentrun.decisions.run_waits import waits_for_job
 from agentrun.engine.cluster_port import AlreadyExistsError, ClusterUnavailableError, QuotaExceededError
 from agentrun.engine.dispatcher import Candidate
 from agentrun.engine.gather import find_deadline
 from agentrun.engine.observer import NodeMoved
-from agentrun.engine.order_builder import budget_amount, build_order, pool_of
+from agentrun.engine.order_builder import budget_amount, build_order
 from agentrun.engine.propagate import propagate, recount_instances
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices, EpochLostError
@@ -132,10 +133,18 @@ class NodeEffects:
             # The grant was overtaken: it stands in line again.
             self._offer(run, node, send)
             return
+        tool = run.definition(node)
+        if tool is None:
+            raise ValueError(f"node {node.path} has no tool definition")
+        if services.jobs.takes(tool) and not services.jobs.is_staffed(run, node, send.call, tool):
+            # It goes on holding its slots; nothing else is at stake before its pod is there.
+            node.queued = True
+            self._show_what_holds_it(run, node)
+            return
         # An attempt that was taken back and goes out again holds its slots anew.
         again = (node.uid, before.attempt + 1)
         run.released_slots = [pair for pair in run.released_slots if pair != again]
-        order = build_order(run, node, send.call, OrderKind.EXECUTE, services.epoch, now)
+        order = services.jobs.address(build_order(run, node, send.call, OrderKind.EXECUTE, services.epoch, now), tool)
         changes = {"seq": order.seq, "epoch": order.epoch, "call": send.call, "deadline": None}
         queued = Move(NodePhase.QUEUED, Reason.DISPATCHED, "", changes)
         if order.side_effect is SideEffect.ONCE:
@@ -154,6 +163,8 @@ class NodeEffects:
                 back = {"seq": before.seq, "queued_since": before.queued_since}
                 self.move(run, node, Move(NodePhase.READY, Reason.HANDED_BACK, "the order was refused", back))
                 await self._refused(run, node, answer, candidate)
+            else:
+                self._note_sent(node)
             return
         try:
             answer = await services.ledger.dispatch(order, services.dispatcher.limits_of(candidate), self._budget(node))
@@ -163,8 +174,13 @@ class NodeEffects:
             raise
         if answer.refusal is None:
             self.move(run, node, queued)
+            self._note_sent(node)
             return
         await self._refused(run, node, answer, candidate)
+
+    def _note_sent(self, node: NodeMemory) -> None:
+        self._services.dispatcher.note_sent(node.uid)
+        self._services.jobs.forget(node.uid)
 
     def sync_with_ledger(self, run: RunMemory, node: NodeMemory, state: NodeLedgerState) -> None:
         """Let the ledger's order or claim win over an older status (after a restart, or a stale refusal)."""
@@ -272,11 +288,13 @@ class NodeEffects:
 
     def _show_what_holds_it(self, run: RunMemory, node: NodeMemory) -> None:
         now = self._services.now()
-        waiting_for = self._services.dispatcher.waiting_for(node.uid, now)
+        waiting_for, message = self._services.jobs.find_wait(node.uid)
+        waiting_for = self._services.dispatcher.waiting_for(node.uid, now) or waiting_for
         # Waiting raises its priority: shown when somebody looks a minute later.
         self._services.timers.set(run.key, node.path, now + _SHOW_AGAIN)
-        if waiting_for and waiting_for != node.status.waiting_for:
-            self._set(run, node, node.status.model_copy(update={"waiting_for": waiting_for}))
+        message = message if waits_for_job(waiting_for) else ""
+        if waiting_for and (waiting_for, message) != (node.status.waiting_for, node.status.message):
+            self._set(run, node, node.status.model_copy(update={"waiting_for": waiting_for, "message": message}))
 
     def hold_slots(self, run: RunMemory, node: NodeMemory) -> None:
         """Note in the dispatcher's book what a node holds, or waits for, that was found at work."""
@@ -300,8 +318,9 @@ class NodeEffects:
                 queued_since=status.queued_since or status.entered_at,
             ),
             tool=tool_name,
-            pool=pool_of(tool),
+            pool=self._services.jobs.line_of(tool),
             concurrency=tool.limits.concurrency if tool.limits else None,
+            starts=self._services.jobs.takes(tool),
         )
 
     async def _take_back(self, run: RunMemory, node: NodeMemory, then: Move) -> None:
@@ -338,7 +357,10 @@ class NodeEffects:
             raise ValueError(f"node {node.path} is recovered without a call")
         services = self._services
         now = services.now()
+        tool = run.definition(node)
         order = build_order(run, node, call, OrderKind.RECOVER, services.epoch, now)
+        if tool is not None:
+            order = services.jobs.address(order, tool)
         answer = await services.ledger.dispatch(order, (), None)
         if answer.refusal is None:
             deadline = node.status.deadline or now + run.waits.recovery
@@ -431,6 +453,7 @@ class NodeEffects:
 
     def _leave_queue(self, node: NodeMemory) -> None:
         self._services.dispatcher.drop(node.uid)
+        self._services.jobs.forget(node.uid)
         node.queued = False
         node.granted = False
 

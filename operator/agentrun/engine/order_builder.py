@@ -49,7 +49,7 @@ def build_order(
         request_id=call.request_id,
         tool=call.tool.name,
         tool_digest=call.tool.digest,
-        pool=pool_of(tool),
+        pool=find_ledger_pool(tool.execution),
         priority=status.priority,
         side_effect=tool.side_effect,
         params=call.params,
@@ -63,11 +63,6 @@ def build_order(
         rate_per_second=tool.limits.rate_per_second if tool.limits and not recovers else None,
         lookup=_lookup(run, tool, call) if recovers else None,
     )
-
-
-def pool_of(tool: AgentToolSpec) -> str:
-    """Return the pool that takes the tool's orders, as the ledger names it."""
-    return find_ledger_pool(tool.execution)
 
 
 def budget_amount(budget: Budget | None) -> Amount | None:

@@ -21,6 +21,7 @@ from agentrun.contract.node import AgentNode, NodePhase
 from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool
+from agentrun.decisions.jobs.job_wishes import JobKey
 from agentrun.decisions.pools.pool_wishes import PoolKey, ToolInUse
 from agentrun.decisions.retention import EndedRun
 from agentrun.decisions.run_waits import find_pool
@@ -30,6 +31,7 @@ from agentrun.engine.cluster_port import ChangeKind, Cluster, ClusterChange, Clu
 from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
 from agentrun.engine.dispatcher import Dispatcher
 from agentrun.engine.housekeeping import Housekeeping
+from agentrun.engine.job_desk import JobDesk, JobSurvey
 from agentrun.engine.ledger_contact import LedgerContact, Step
 from agentrun.engine.ledger_rebuild import LedgerRebuild
 from agentrun.engine.observer import (
@@ -48,6 +50,7 @@ from agentrun.engine.run_inputs import (
     NodeGone,
     ReportArrived,
     RunGone,
+    RunInput,
     RunSeen,
     ToolsChanged,
     Woken,
@@ -136,6 +139,7 @@ class Scheduler:
         self._early_approvals: dict[RunKey, dict[str, AgentApproval]] = {}
         self._dispatcher = Dispatcher(self._settings, self._grant)
         self._acknowledger = Acknowledger(self._ledger, self._observer, self._contact)
+        self._jobs = JobDesk(self._post_to_known, serves=self._settings.jobs)
         self._services = EngineServices(
             cluster=self._cluster,
             ledger=self._ledger,
@@ -149,6 +153,7 @@ class Scheduler:
             timers=Timers(self._timer_moved.set),
             tools=ToolCatalogue(),
             acknowledger=self._acknowledger,
+            jobs=self._jobs,
             pump=self._pump,
             find_run=lambda namespace, name: self._names.get((namespace, name)),
             sessions=self._session_leases,
@@ -187,6 +192,14 @@ class Scheduler:
             for path in run.by_phase[NodePhase.RUNNING]:
                 busy.setdefault(run.namespace, set()).add(run.nodes[path].status.worker)
         return PoolSurvey(complete, self._dispatcher.demand(), busy)
+
+    def survey_jobs(self) -> JobSurvey:
+        """Return the Jobs that attempts want. Costs a little for each run, and each attempt under way."""
+        return self._jobs.survey(self._queues)
+
+    def note_jobs(self, notes: Mapping[JobKey, str]) -> None:
+        """Note what keeps Jobs from their pods; nodes that wait for them show it."""
+        self._jobs.note(notes)
 
     def find_tools_in_use(self) -> list[ToolInUse]:
         """Return every definition that may still be called: as tools stand now, and as open runs have pinned them."""
@@ -532,6 +545,10 @@ class Scheduler:
     def _grant(self, key: RunKey, path: str) -> None:
         self._queues.post(key, Granted(path))
 
+    def _post_to_known(self, key: RunKey, happened: RunInput) -> None:
+        if self._queues.find(key) is not None:
+            self._queues.post(key, happened)
+
     def _plan_pump(self) -> None:
         if not self._pump_planned:
             self._pump_planned = True
@@ -556,6 +573,8 @@ class Scheduler:
                     slots = await self._ledger.find_pool_slots(namespace, pool)
                     if self._dispatcher.set_pool_slots(namespace, pool, slots):
                         self._plan_pump()
+                for namespace, queue in self._jobs.queues():
+                    self._jobs.set_slots(namespace, queue, await self._ledger.find_pool_slots(namespace, queue))
             except LedgerUnavailableError as error:
                 self._ledger_was_silent(error)
             try:
@@ -618,6 +637,7 @@ class Scheduler:
         for node in run.nodes.values():
             if node.queued or node.granted:
                 self._dispatcher.drop(node.uid)
+                self._jobs.forget(node.uid)
                 node.queued = node.granted = False
 
 

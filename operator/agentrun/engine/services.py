@@ -13,6 +13,7 @@ from agentrun.engine.clock import Clock, Entropy
 from agentrun.engine.cluster_port import Cluster
 from agentrun.engine.decision_verifier import DecisionVerifier, NoVerifier
 from agentrun.engine.dispatcher import Dispatcher
+from agentrun.engine.job_desk import JobDesk
 from agentrun.engine.ledger_contact import LedgerContact
 from agentrun.engine.observer import Observer, Unobserved
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
@@ -56,6 +57,7 @@ class EngineServices:
     timers: Timers
     tools: ToolCatalogue
     acknowledger: Acknowledger
+    jobs: JobDesk
     pump: Callable[[], None]
     """Grants candidates their turn as far as there is room."""
     find_run: Callable[[str, str], KnownRun | None]

@@ -27,6 +27,10 @@ class SchedulerSettings:
     """Slots of the global limit and of each pool kept free for a priority and those above it."""
     pool_prefetch: int = 1
     """Orders that may wait in a pool's streams for each announced slot, beside the one being worked on."""
+    jobs: bool = False
+    """Somebody makes Jobs for the attempts of tools of mode ``Job``; else their calls go to their pools."""
+    jobs_starting: int = 10
+    """Attempts of one tool whose Jobs may be starting at a time; each holds its slots meanwhile."""
     coalesce: timedelta = timedelta(seconds=1)
     """A state that lasts shorter than this is not written, unless it is terminal or an inbox."""
     pool_poll: timedelta = timedelta(seconds=1)

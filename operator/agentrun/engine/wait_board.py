@@ -11,7 +11,15 @@ from datetime import datetime
 
 from agentrun.contract.run import RunPhase, RunWait
 from agentrun.decisions.pools.pool_wishes import PoolKey
-from agentrun.decisions.run_waits import Holding, build_waits, explain_pool, find_next_telling, find_pool, find_untold
+from agentrun.decisions.run_waits import (
+    Holding,
+    build_waits,
+    explain_pool,
+    find_next_telling,
+    find_pool,
+    find_untold,
+    waits_for_job,
+)
 from agentrun.engine.observer import RunWaits
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.services import EngineServices
@@ -60,6 +68,8 @@ class WaitBoard:
         for limit in counts:
             if pool := find_pool(limit):
                 messages[limit] = self._explain_pool(run.namespace, pool)
+            elif waits_for_job(limit):
+                messages[limit] = self._services.jobs.explain(run.namespace, limit)
         return Holding(counts, messages)
 
     def _explain_pool(self, namespace: str, pool: str) -> str:

@@ -14,12 +14,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from agentrun.contract.approval import AgentApproval, Decision
+from agentrun.contract.execution import find_ledger_pool
 from agentrun.contract.node import AgentNode
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
 from agentrun.contract.tool import AgentTool, ToolType
 from agentrun.engine.clock import Clock, Entropy, SystemClock, SystemEntropy
 from agentrun.engine.cluster_port import ChangeKind, ClusterChange, ClusterObject, ConflictError
-from agentrun.engine.order_builder import pool_of
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.ledger.port import Ledger, WorkerIdentity
@@ -181,7 +181,7 @@ class LocalRun:
             await asyncio.to_thread(embedded.stop)
 
     def _pools(self) -> list[tuple[str, str]]:
-        return sorted({(tool.metadata.namespace, pool_of(tool.spec)) for tool in self._setup.tools})
+        return sorted({(tool.metadata.namespace, find_ledger_pool(tool.spec.execution)) for tool in self._setup.tools})
 
     def _submit(self) -> None:
         for tool in self._setup.tools:
