@@ -1,7 +1,8 @@
-"""A scheduler in a process of its own: ``python -m bench.engine_process RUNS NODES TIMES``.
+"""A scheduler in a process of its own: ``python -m bench.engine_process RUNS NODES TIMES SHAPE``.
 
 Started by the parts that measure the engine, so that processor time and memory of this process are the scheduler's and
-its in-memory cluster's, and nobody else's: the ledger is a process, and the worker another. Prints one line of JSON.
+its in-memory cluster's, and nobody else's: the ledger is a process, and the worker another. SHAPE is how the calls of a
+run stand to each other, ``fan-outs`` or ``chain``. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from agentrun.local.memory_cluster import MemoryCluster
 from agentrun.schemas.validator import SchemaValidator
 from agentrun.telemetry.log_setup import LogLevel, set_up_logs
 from bench.clock_log import ClockLog, open_clock_log
-from bench.shapes import NAMESPACE, fan_outs, stamp_tool
+from bench.shapes import NAMESPACE, SHAPES, fan_outs, stamp_tool
+from bench_cluster.figures import find_gaps, summarize_ms
 from bench_cluster.process_use import read_use
 
 _INSTALL = "bench"
@@ -97,8 +99,22 @@ def _look(tally: _Tally, cluster: CountedCluster) -> _Look:
     )
 
 
-async def measure_engine(runs: int, nodes: int, times: int) -> dict[str, Any]:
-    """Have so many runs at once, of so many calls each, scheduled so many times one after the other."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be scheduled."""
+
+    runs: int
+    """At once."""
+    nodes: int
+    """Calls of each."""
+    times: int
+    """One after the other."""
+    shape: str
+    """One of :data:`~bench.shapes.SHAPES`."""
+
+
+async def measure_engine(work: Work) -> dict[str, Any]:
+    """Have the work scheduled, and return what it took."""
     log = open_clock_log()
     with EmbeddedLedger() as server:
         ledger = RedisLedger.connect(server.url, LedgerSettings(install=_INSTALL))
@@ -115,7 +131,7 @@ async def measure_engine(runs: int, nodes: int, times: int) -> dict[str, Any]:
         )
         with _start_worker(server.url) as process:
             deciding = asyncio.create_task(scheduler.run())
-            measuring = asyncio.create_task(_measure(cluster, tally, log, runs, nodes, times))
+            measuring = asyncio.create_task(_measure(cluster, tally, log, work))
             try:
                 await asyncio.wait((deciding, measuring), return_when=asyncio.FIRST_COMPLETED)
                 if deciding.done():
@@ -129,9 +145,7 @@ async def measure_engine(runs: int, nodes: int, times: int) -> dict[str, Any]:
                 _end(process)
 
 
-async def _measure(
-    cluster: CountedCluster, tally: _Tally, log: ClockLog, runs: int, nodes: int, times: int
-) -> dict[str, Any]:
+async def _measure(cluster: CountedCluster, tally: _Tally, log: ClockLog, work: Work) -> dict[str, Any]:
     cluster.apply(stamp_tool())
     cluster.apply(fan_outs("warm-up", _WARM_UP))
     await tally.until_ended(1)
@@ -139,19 +153,21 @@ async def _measure(
     _forget_peak()
     names = []
     before = _look(tally, cluster)
-    for turn in range(times):
-        for at in range(runs):
+    for turn in range(work.times):
+        for at in range(work.runs):
             names.append(f"run-{turn}-{at}")
-            cluster.apply(fan_outs(names[-1], nodes))
+            cluster.apply(SHAPES[work.shape](names[-1], work.nodes))
         await tally.until_ended(1 + len(names))
     after = _look(tally, cluster)
-    all_nodes = runs * nodes * times
+    all_nodes = work.runs * work.nodes * work.times
     cpu, seconds = after.cpu_seconds - before.cpu_seconds, after.at - before.at
     reports, changes = after.reports - before.reports, after.changes - before.changes
+    calls = log.read_calls()
+    gaps = [gap for name in names for gap in find_gaps(moment for _, moment in calls[name])]
     return {
-        "runs": runs,
-        "nodes": nodes,
-        "times": times,
+        "runs": work.runs,
+        "nodes": work.nodes,
+        "times": work.times,
         "seconds": round(seconds, 2),
         "nodes_per_s": round(all_nodes / seconds, 1),
         "scheduler_cpu_s": round(cpu, 3),
@@ -160,8 +176,10 @@ async def _measure(
         "turns": after.turns - before.turns,
         "rss_before_mb": round(rss_before / 2**20, 1),
         "rss_peak_mb": round(read_use(os.getpid()).peak_rss_bytes / 2**20, 1),
-        "runs_not_succeeded": runs * times + 1 - tally.succeeded,
-        **log.count_oddities(dict.fromkeys(names, nodes)),
+        "step": summarize_ms(gaps),
+        "steps_per_s": round(len(gaps) / sum(gaps), 1),
+        "runs_not_succeeded": work.runs * work.times + 1 - tally.succeeded,
+        **log.count_oddities(dict.fromkeys(names, work.nodes)),
     }
 
 
@@ -183,14 +201,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
 
 
-async def _serve(runs: int, nodes: int, times: int) -> None:
+async def _serve(work: Work) -> None:
     measuring = asyncio.current_task()
     if measuring is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, measuring.cancel)
-    print(json.dumps(await measure_engine(runs, nodes, times)))
+    print(json.dumps(await measure_engine(work)))
 
 
 if __name__ == "__main__":
     set_up_logs(LogLevel.ERROR)
-    asyncio.run(_serve(*(int(argument) for argument in sys.argv[1:4])))
+    runs, nodes, times = map(int, sys.argv[1:4])
+    asyncio.run(_serve(Work(runs, nodes, times, shape=sys.argv[4])))

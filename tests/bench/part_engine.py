@@ -64,8 +64,27 @@ class EngineMeasurements:
     async def _measure(self, runs: int, nodes: int) -> Engine:
         if (runs, nodes) not in self._known:
             times = max(1, round(min(1.0, self._scale) * _NODES_FOR_EACH_SIZE / (runs * nodes)))
-            self._known[runs, nodes] = await _run_process(runs, nodes, times)
+            self._known[runs, nodes] = await run_engine_process(runs, nodes, times, "fan-outs")
         return self._known[runs, nodes]
+
+
+async def run_engine_process(runs: int, nodes: int, times: int, shape: str) -> Engine:
+    """Have :mod:`bench.engine_process` schedule that. Raises :class:`EngineProcessError`."""
+    arguments = [sys.executable, "-m", "bench.engine_process", str(runs), str(nodes), str(times), shape]
+    process = await asyncio.create_subprocess_exec(
+        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=forget_clock_log()
+    )
+    try:
+        out, err = await process.communicate()
+    except asyncio.CancelledError:
+        process.terminate()
+        async with asyncio.timeout(_END_SECONDS):
+            await process.wait()
+        raise
+    if process.returncode != 0:
+        raise EngineProcessError(f"{runs} runs of {nodes}: exit code {process.returncode}\n{err.decode()[-1500:]}")
+    found: Engine = json.loads(out)
+    return found
 
 
 def cost_us(found: Engine) -> float:
@@ -108,21 +127,3 @@ def _outcome(found: Engine) -> dict[str, Any]:
     return {
         name: found[name] for name in ("times", "nodes_per_s", "runs_not_succeeded", "calls_missing", "calls_repeated")
     }
-
-
-async def _run_process(runs: int, nodes: int, times: int) -> Engine:
-    arguments = [sys.executable, "-m", "bench.engine_process", str(runs), str(nodes), str(times)]
-    process = await asyncio.create_subprocess_exec(
-        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=forget_clock_log()
-    )
-    try:
-        out, err = await process.communicate()
-    except asyncio.CancelledError:
-        process.terminate()
-        async with asyncio.timeout(_END_SECONDS):
-            await process.wait()
-        raise
-    if process.returncode != 0:
-        raise EngineProcessError(f"{runs} runs of {nodes}: exit code {process.returncode}\n{err.decode()[-1500:]}")
-    found: Engine = json.loads(out)
-    return found

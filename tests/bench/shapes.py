@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentrun.contract.run import AgentRun
@@ -54,6 +55,10 @@ def wide_list(name: str, calls: int) -> AgentRun:
     """Return a run of so many calls side by side, each written down in the manifest."""
     nodes = [{"name": f"n{at}", "tool": "stamp", "params": {"word": f"{name}/n{at}"}} for at in range(calls)]
     return AgentRun.model_validate(_placed(build_run(name, nodes)))
+
+
+SHAPES: Mapping[str, Callable[[str, int], AgentRun]] = {"fan-outs": fan_outs, "chain": chain}
+"""Ways in which the calls of a run stand to each other: side by side, or each after the one before it."""
 
 
 def _placed(manifest: dict[str, Any]) -> dict[str, Any]:

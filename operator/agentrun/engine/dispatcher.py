@@ -357,14 +357,10 @@ class Dispatcher:
                 yield job_limit(candidate.tool)
             return
         announced = self._pool_slots.get((namespace, candidate.pool), 0)
-        in_pool = Counter(
-            {
-                level: book.by_pool_priority[namespace, candidate.pool, level]
-                for level in Priority
-                if book.by_pool_priority[namespace, candidate.pool, level]
-            }
-        )
-        room = announced * (1 + settings.pool_prefetch) - min(self._reserved_above(priority, in_pool), announced)
+        room = announced * (1 + settings.pool_prefetch)
+        if settings.reserved_slots:
+            in_pool = Counter({level: book.by_pool_priority[namespace, candidate.pool, level] for level in Priority})
+            room -= min(self._reserved_above(priority, in_pool), announced)
         if book.by_pool[namespace, candidate.pool] >= room:
             yield f"Pool({candidate.pool})"
 
