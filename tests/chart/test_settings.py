@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from agentrun.contract.run import Priority
 from agentrun.controller.operator_settings import ENVIRONMENT_PREFIX, OperatorSettings
 from agentrun.decisions.decision_authority import UnverifiedDecisions
+from agentrun.decisions.namespace_policy import NamespacePolicy
 from agentrun.telemetry.listen_address import ListenAddress
 from support.helm import Helm, Manifest, find_object, find_objects
 
@@ -14,6 +16,7 @@ WORKERS_ELSEWHERE = {
     "ledger": {"mode": "External", "url": "rediss://ledger.example:6379/3", "tls": {"secretName": "t"}},
     "pools": {"ledgerUrl": "rediss://near.example:6379/3"},
 }
+BOUNDED = {"scheduler": {"namespaceLimit": 5, "namespacePolicies": {"shop": {"share": 2}}}}
 NOT_TOLD = {
     "kubeconfig": "a pod has its service account",
     "context": "a pod has its service account",
@@ -39,7 +42,7 @@ def test_every_setting_is_told_by_some_value_or_has_a_reason_not_to_be(helm: Hel
     folder = {"webhook": {"certificates": {"mode": "Secret", "secretName": "mine"}}}
     told = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower()
-        for values in ({}, WORKERS_ELSEWHERE, {**folder, "approvals": {"unverified": "All"}})
+        for values in ({}, WORKERS_ELSEWHERE, {**folder, **BOUNDED, "approvals": {"unverified": "All"}})
         for name in environment(helm.render(values))
         if name.startswith(ENVIRONMENT_PREFIX)
     }
@@ -74,6 +77,8 @@ def test_values_arrive_in_the_settings(monkeypatch: pytest.MonkeyPatch, helm: He
             "retentionMaxFinishedRuns": 1_000_000,
             "globalLimit": 100_000,
             "reservedSlots": {"P0": 2, "P1": 4},
+            "namespaceLimit": 50,
+            "namespacePolicies": {"*": {"highestPriority": "P1", "budget": "50.00"}, "shop": {"share": 3}},
         },
         "approvals": {"unverified": "All"},
         "webhook": {"look": "5s", "certificates": {"life": "240h", "settle": "2m"}},
@@ -95,6 +100,9 @@ def test_values_arrive_in_the_settings(monkeypatch: pytest.MonkeyPatch, helm: He
     assert (told.install, told.namespaces) == ("other", ["shop", "billing"])
     assert (told.retention_max_finished_runs, told.global_limit) == (1_000_000, 100_000)
     assert {priority.value: count for priority, count in told.reserved_slots.items()} == {"P0": 2, "P1": 4}
+    assert told.namespace_limit == 50
+    assert told.policies.find("shop") == NamespacePolicy(share=3)
+    assert told.policies.find("other") == NamespacePolicy(Priority.P1, 50_000_000)
     assert told.sweep_every.total_seconds() == 90
     assert (told.pools_image, told.pools_image_pull_secrets) == ("r.example/worker:2", ["a", "b"])
     assert (told.pools_service_accounts, told.pools_isolation.value) == (["robot"], "None")

@@ -10,6 +10,7 @@ from agentrun.contract.exact_json import JsonObject
 from agentrun.controller.webhook.access_reviews import Access, Requester, build_review
 from agentrun.controller.webhook.object_admission import ObjectAdmission
 from agentrun.decisions.facts import Problem
+from agentrun.decisions.namespace_policy import NamespacePolicies, NamespacePolicy
 from support.approval_reviews import Roles
 
 PODS = "create pods"
@@ -41,7 +42,12 @@ def check_schema(schema: JsonObject) -> tuple[Problem, ...]:
     return (Problem("type", "unknown type"),) if schema == {"type": "wrong"} else ()
 
 
-def review(after: Mapping[str, Any], before: Mapping[str, Any] | None = None, roles: Roles | None = None) -> str:
+def review(
+    after: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
+    roles: Roles | None = None,
+    policies: Mapping[str, NamespacePolicy] | None = None,
+) -> str:
     """Return why the change is refused; empty when it is admitted."""
     request = {
         "uid": "req-1",
@@ -50,7 +56,7 @@ def review(after: Mapping[str, Any], before: Mapping[str, Any] | None = None, ro
         "object": after,
         "oldObject": before,
     }
-    admission = ObjectAdmission(roles or Roles(frozenset({PODS})), check_schema)
+    admission = ObjectAdmission(roles or Roles(frozenset({PODS})), check_schema, NamespacePolicies(policies or {}))
     body: Any = {"apiVersion": "admission.k8s.io/v1", "request": request}
     answer: Any = asyncio.run(admission.review(body))
     assert answer["response"]["uid"] == "req-1"
@@ -104,6 +110,16 @@ def test_what_was_wrong_before_is_no_obstacle_to_cancelling_a_run() -> None:
     assert review(a_run(*CIRCLE, cancel=True), wrong) == ""
     assert "condition" in review(a_run(CONDITION), wrong)
     assert "condition" in review(a_run(CONDITION), a_run(A))
+
+
+def test_a_run_beyond_its_namespaces_policy_is_refused_where_it_is_stored_and_where_it_is_changed() -> None:
+    most = {"shop": NamespacePolicy(budget_micros=50_000_000)}
+    within, beyond = a_run(A, budget={"limit": "50.00"}), a_run(A, budget={"limit": "50.01"})
+    assert review(within, policies=most) == ""
+    assert "spec.budget.limit: is 50.01" in review(beyond, policies=most)
+    assert "spec.budget.limit: is 50.01" in review(beyond, within, policies=most)
+    assert review({**beyond, "spec": {**beyond["spec"], "cancel": True}}, beyond, policies=most) == ""
+    assert review(beyond, policies={"other": NamespacePolicy(budget_micros=0)}) == ""
 
 
 def test_an_object_of_another_kind_is_nothing_to_judge() -> None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from agentrun.contract.run import Priority
 from agentrun.controller.operator_settings import OperatorSettings
 from agentrun.decisions.decision_authority import UnverifiedDecisions
+from agentrun.decisions.namespace_policy import NamespacePolicy
 
 
 @pytest.mark.parametrize(
@@ -88,4 +89,26 @@ def test_a_url_that_no_api_server_takes_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AGENTRUN_OPERATOR_WEBHOOK_LISTEN", "0.0.0.0:8443")
     monkeypatch.setenv("AGENTRUN_OPERATOR_WEBHOOK_URL", url)
     with pytest.raises(ValidationError, match="webhook_url"):
+        OperatorSettings()
+
+
+def test_policies_of_namespaces_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = '{"*": {"highestPriority": "P1", "budget": "50.00"}, "shop": {"share": 3}}'
+    monkeypatch.setenv("AGENTRUN_OPERATOR_NAMESPACE_POLICIES", said)
+
+    policies = OperatorSettings().policies
+
+    assert policies.find("shop") == NamespacePolicy(share=3)
+    assert policies.find("other") == NamespacePolicy(Priority.P1, 50_000_000)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"Shop": {}}', '{"shop": {"budget": 50}}', '{"shop": {"highestPriority": "P9"}}', '{"shop": {"budgets": "1"}}'],
+    ids=["no namespace", "money as a number", "no priority", "unknown bound"],
+)
+def test_policies_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv("AGENTRUN_OPERATOR_NAMESPACE_POLICIES", said)
+
+    with pytest.raises(ValidationError, match="namespace_policies"):
         OperatorSettings()

@@ -208,6 +208,25 @@ async def test_a_late_commit_after_a_loss_is_booked_once(
 
 
 @pytest.mark.parametrize("rebuilt_first", [True, False], ids=["committed after the rebuild", "before the rebuild"])
+async def test_a_late_commit_of_a_node_that_nobody_had_written_down_is_booked_to_its_run(
+    bench: LedgerBench, rebuilt_first: bool
+) -> None:
+    await bench.ledger.open([NAMESPACE])
+    if rebuilt_first:
+        await bench.ledger.admit_run(build_registration(budget=Amount(micros=12)))
+    claim = Claim(build_order("n"), "token-before-the-loss", "", "")
+    assert await bench.ledger.commit(claim, done(micros=5)) is CommitVerdict.FENCED
+    await bench.ledger.admit_run(build_registration(budget=Amount(micros=12)))
+    # As far as the resources prove, it was never sent.
+    answer = await bench.ledger.dispatch(build_order("n", hold=Amount(micros=8)), (), None)
+    assert answer.refusal is RefusalKind.BUDGET_EXHAUSTED
+    assert (await bench.ledger.dispatch(build_order("n", hold=Amount(micros=7)), (), None)).refusal is None
+    counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
+    assert counters.settled.micros == counters.nodes["n"].micros == 5
+    assert counters.held.micros == 7
+
+
+@pytest.mark.parametrize("rebuilt_first", [True, False], ids=["committed after the rebuild", "before the rebuild"])
 @pytest.mark.parametrize("in_flight", [True, False], ids=["in flight", "ended"])
 @pytest.mark.parametrize(
     "attempt, estimates, want",

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     """No AgentTool of that name stands in the namespace; the run starts by itself when it does."""
     TOOL_INVALID = "ToolInvalid"
     """The AgentTool contradicts itself, or its JSON Schema is not usable."""
+    BEYOND_POLICY = "BeyondPolicy"
+    """The run asks for a higher priority or a larger budget than its namespace may."""
     SESSION_BUSY = "SessionBusy"
     """Another run holds the session; it is named in the message."""
     ALREADY_FINISHED = "AlreadyFinished"

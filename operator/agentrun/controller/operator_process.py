@@ -122,6 +122,7 @@ class OperatorProcess:
                 settle=settings.webhook_settle,
                 every=settings.webhook_look,
                 certificate_folder=settings.webhook_certificate_folder,
+                policies=settings.policies,
             ),
         )
 
@@ -159,6 +160,8 @@ class OperatorProcess:
                 install=settings.install,
                 global_limit=settings.global_limit,
                 reserved_slots=settings.reserved_slots,
+                namespace_limit=settings.namespace_limit,
+                policies=settings.policies,
                 sweep_every=settings.sweep_every,
                 nodes_kept=settings.retention_nodes,
                 runs_kept_with_nodes=settings.retention_max_finished_runs,

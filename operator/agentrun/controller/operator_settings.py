@@ -6,15 +6,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agentrun.contract.durations import parse_duration
-from agentrun.contract.model_base import NODE_NAME_PATTERN, ObjectName
+from agentrun.contract.model_base import NODE_NAME_PATTERN, Money, ObjectName
 from agentrun.contract.run import Priority
 from agentrun.controller.pools.worker_access import Isolation
 from agentrun.controller.session_leases import SESSION_LEASE
 from agentrun.decisions.decision_authority import UnverifiedDecisions
+from agentrun.decisions.namespace_policy import NamespacePolicies, NamespacePolicy
 from agentrun.decisions.pools.resource_amounts import read_quantity
 from agentrun.ledger.ledger_url import LedgerUrl
 from agentrun.ledger.redis_connection import Durability
@@ -64,6 +75,19 @@ Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_long
 ResourceQuantity = Annotated[str, AfterValidator(_quantity)]
 Kept = Annotated[timedelta, BeforeValidator(_duration)]
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+NamespaceOrEvery = Annotated[str, Field(pattern=r"^(\*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$")]
+
+
+class PolicySettings(BaseModel):
+    """What the runs of one namespace may ask for; what is not said is not bounded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    highest_priority: Annotated[Priority | None, Field(alias="highestPriority")] = None
+    budget: Money | None = None
+    """The largest budget that a run may have, as a decimal string; a run without one is refused then."""
+    share: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Weight in the queue: where slots are short, a namespace of 3 gets three times as many as one of 1."""
 
 
 class OperatorSettings(BaseSettings):
@@ -102,6 +126,10 @@ class OperatorSettings(BaseSettings):
         dict[Priority, Annotated[int, Field(ge=0, le=100_000)]], BeforeValidator(_slots), NoDecode
     ] = {}
     """Slots of the global limit and of each pool that stay free for a priority and those above it: ``P0=2,P1=4``."""
+    namespace_limit: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Attempts at once in each namespace; None: no limit of its own."""
+    namespace_policies: dict[NamespaceOrEvery, PolicySettings] = {}
+    """What the runs of a namespace may ask for, as JSON: ``{"shop": {"highestPriority": "P1"}}``; ``*``: all others."""
     listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
     """Where probes and scrapes are answered; None: nowhere."""
     webhook_listen: Annotated[ListenAddress | None, BeforeValidator(parse_address), NoDecode] = None
@@ -200,6 +228,16 @@ class OperatorSettings(BaseSettings):
         if folder is not None and info.data.get("webhook_url") is not None:
             raise ValueError("does not go with webhook_url: whoever makes the certificates writes the configurations")
         return folder
+
+    @property
+    def policies(self) -> NamespacePolicies:
+        """What the runs of each namespace may ask for."""
+        return NamespacePolicies(
+            {
+                name: NamespacePolicy(said.highest_priority, said.budget, said.share)
+                for name, said in self.namespace_policies.items()
+            }
+        )
 
     @property
     def unverified_decisions(self) -> UnverifiedDecisions:

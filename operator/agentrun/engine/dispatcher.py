@@ -323,7 +323,7 @@ class Dispatcher:
 
     def _key(self, candidate: Candidate, now: datetime) -> QueueKey:
         namespace = candidate.run[0]
-        use = NamespaceUse(self._book.by_namespace[namespace], self._settings.namespace_shares.get(namespace, 1))
+        use = NamespaceUse(self._book.by_namespace[namespace], self._settings.policies.find(namespace).share)
         return queue_key(candidate.node, use, now)
 
     def _keep_up(self, now: datetime) -> None:

@@ -44,7 +44,10 @@ class LedgerRebuild:
         runs = {run.metadata.uid: run for run in await cluster.list_runs() if _was_admitted(run)}
         for run in runs.values():
             self.epoch_seen = max(self.epoch_seen, run.status.epoch if run.status else 0)
-            await self._services.ledger.admit_run(build_registration(run, run.status or AgentRunStatus()))
+            # What it was admitted with is lost with the ledger: as far as it may, what stands in the cluster has to do.
+            policy = self._services.settings.policies.find(run.metadata.namespace)
+            counted = run.model_copy(update={"spec": policy.bound(run.spec)})
+            await self._services.ledger.admit_run(build_registration(counted, run.status or AgentRunStatus()))
         replays: list[RestoredNode] = []
         waiting: list[RestoredNode] = []
         total = 0

@@ -28,7 +28,7 @@ from agentrun.engine.node_effects import ForeignObjectError, NodeEffects
 from agentrun.engine.observer import RunEnded
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_outcome import build_registration, spec_digest
-from agentrun.engine.run_pins import put_pins, restore_pins
+from agentrun.engine.run_pins import put_pins, restore_pins, take_spec
 from agentrun.engine.services import EngineServices, KnownRun
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import SessionHolder
@@ -127,8 +127,10 @@ class RunBirth:
     async def load(self, run: RunMemory, found: list[AgentNode]) -> None:
         """Take up an admitted run: nodes from the cluster, orders and claims from the ledger."""
         now = self._services.now()
-        run.spec_edited = run.status.spec_digest not in ("", spec_digest(run.run.spec))
         if not await restore_pins(self._services, run):
+            # What it was admitted with is lost: as far as it may, what stands in the cluster has to do.
+            policy = self._services.settings.policies.find(run.namespace)
+            take_spec(run, run.run, policy.bound(run.run.spec), policy)
             await self._know_tools(run)
             self._pin_tools(run)
             await put_pins(self._services, run)
@@ -236,9 +238,10 @@ class RunBirth:
         if size > RUN_SPEC_MAX_BYTES:
             said = f"spec has {size} bytes, at most {RUN_SPEC_MAX_BYTES} are allowed: use a FanOut or references"
             return RunPhase.REJECTED, Reason.INVALID_SPEC, said
+        policy = services.settings.policies.find(run.namespace)
         violations = [
             violation
-            for violation in find_violations(spec, services.tools.specs(run.namespace), services.check_schema)
+            for violation in find_violations(spec, services.tools.specs(run.namespace), services.check_schema, policy)
             if violation.kind is not ViolationKind.GATED
         ]
         refusing = [violation for violation in violations if violation.kind is ViolationKind.REFUSE]

@@ -48,8 +48,8 @@ from agentrun.engine.run_inputs import (
     Woken,
 )
 from agentrun.engine.run_memory import NodeMemory, RunMemory
-from agentrun.engine.run_outcome import build_outcome, spec_digest
-from agentrun.engine.run_pins import with_admitted_spec
+from agentrun.engine.run_outcome import build_outcome
+from agentrun.engine.run_pins import take_spec
 from agentrun.engine.services import EngineServices
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.status_writer import StatusWriter
@@ -145,8 +145,7 @@ class RunTurn:
         if run.admitted_spec is None:
             run.run = seen
             return
-        run.spec_edited = run.status.spec_digest not in ("", spec_digest(seen.spec))
-        run.run = with_admitted_spec(seen, run.admitted_spec)
+        take_spec(run, seen, run.admitted_spec, self._services.settings.policies.find(run.namespace))
 
     async def _begin(self, run: RunMemory) -> None:
         if run.deleted and run.status.admitted_at is not None:

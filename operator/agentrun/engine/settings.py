@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from agentrun.contract.run import Priority
 from agentrun.decisions.decision_authority import UnverifiedDecisions
+from agentrun.decisions.namespace_policy import NO_POLICIES, NamespacePolicies
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class SchedulerSettings:
     """Attempts at once, over all namespaces."""
     namespace_limit: int | None = None
     """Attempts at once in one namespace; None: no limit of its own."""
-    namespace_shares: Mapping[str, int] = field(default_factory=dict)
-    """Relative weights of namespaces in the queue; 1 where nothing is said."""
+    policies: NamespacePolicies = NO_POLICIES
+    """What the runs of each namespace may ask for, and its share of the slots."""
     reserved_slots: Mapping[Priority, int] = field(default_factory=dict)
     """Slots of the global limit and of each pool kept free for a priority and those above it."""
     pool_prefetch: int = 1

@@ -276,6 +276,8 @@ class MemoryLedger:
     @staticmethod
     def _restore_cost(state: NodeState, run: RunState | None, node: RestoredNode) -> None:
         estimates = dict(node.estimates)
+        if run is not None:
+            state.book_late(run.settled)
         for unit in UNITS:
             known = getattr(node.settled, unit)
             for attempt, (late, _) in state.costs.items():
@@ -287,8 +289,7 @@ class MemoryLedger:
                     known -= getattr(late, unit)
             state.settled[unit] += known
             if run is not None:
-                run.settled[unit] += known + state.unbooked[unit]
-            state.unbooked[unit] = 0
+                run.settled[unit] += known
         for attempt in range(1, node.attempt + (0 if node.in_flight else 1)):
             if attempt not in estimates:
                 state.costs[attempt] = (Amount(), False)
@@ -679,6 +680,7 @@ class MemoryLedger:
         run = self._known_run(space, order.run_uid)
         if run is None or run.state == "finished" or (run.state == "cancelled" and not recovers):
             return DispatchAnswer(RefusalKind.RUN_CLOSED)
+        node.book_late(run.settled)
         if not recovers:
             full = space.full_limit(limits, node, order.attempt, skip_global=False)
             if full is not None:
@@ -885,6 +887,7 @@ class MemoryLedger:
         used_nothing = not any(getattr(usage, unit) for unit in UNITS)
         unknown = outcome.effect is Effect.UNKNOWN
         if not space.holds_claim(node, order.seq, claim.token, record):
+            node.run = node.run or order.run_uid
             if not recovers:
                 node.evidence, node.evidence_attempt = outcome, order.attempt
                 if record is not None and record.exec_token == claim.token:

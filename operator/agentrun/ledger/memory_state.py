@@ -98,7 +98,13 @@ class NodeState:
     run: str = ""
     """The run it belongs to, where its order is not known any more."""
     unbooked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
-    """What a late commit has cost while the run was not known: booked there when it is restored."""
+    """What a late commit has cost while the run was not known: booked there when one of the two is known again."""
+
+    def book_late(self, settled: dict[str, int]) -> None:
+        """Book to the run's counters what late commits have booked on the node alone. Safe to repeat."""
+        for unit in UNITS:
+            settled[unit] += self.unbooked[unit]
+            self.unbooked[unit] = 0
 
     @property
     def run_uid(self) -> str:

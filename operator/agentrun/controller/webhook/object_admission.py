@@ -15,6 +15,7 @@ from agentrun.controller.webhook.approval_admission import REVIEW_API, AccessJud
 from agentrun.controller.webhook.object_review import KINDS, find_new_faults, read_tool
 from agentrun.controller.webhook.tool_author import find_author_needs
 from agentrun.decisions.admission import CheckSchema
+from agentrun.decisions.namespace_policy import NO_POLICIES, NamespacePolicies
 
 _FAULTS = 10
 """How many are told at once."""
@@ -36,9 +37,12 @@ class ObjectRequest:
 class ObjectAdmission:
     """Judges what is created and changed. Its judge may raise what :meth:`ApiClient.request` raises."""
 
-    def __init__(self, judge: AccessJudge, check_schema: CheckSchema) -> None:
+    def __init__(
+        self, judge: AccessJudge, check_schema: CheckSchema, policies: NamespacePolicies = NO_POLICIES
+    ) -> None:
         self._judge = judge
         self._check_schema = check_schema
+        self._policies = policies
 
     async def review(self, review: JsonObject) -> JsonObject:
         """Answer a review with a review. Raises :class:`MalformedReviewError`."""
@@ -47,7 +51,7 @@ class ObjectAdmission:
         # What was stored before this webhook was there must still be labelled, and let go of by its finalizers.
         if after.get("kind") not in KINDS or (before is not None and before.get("spec") == after.get("spec")):
             return admit(request.uid)
-        faults = find_new_faults(before, after, self._check_schema)
+        faults = find_new_faults(before, after, self._check_schema, self._policies.find(request.namespace))
         if faults:
             return refuse(request.uid, "; ".join(faults[:_FAULTS]), 422)
         refused = await self._find_beyond_author(request) if after.get("kind") == "AgentTool" else []

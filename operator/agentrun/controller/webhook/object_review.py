@@ -13,19 +13,22 @@ from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.run import AgentRun
 from agentrun.contract.tool import AgentTool
 from agentrun.decisions.admission import CheckSchema, Violation, ViolationKind, find_tool_violations, find_violations
+from agentrun.decisions.namespace_policy import NamespacePolicy
 
 KINDS = ("AgentRun", "AgentTool")
 
 
-def find_new_faults(before: JsonObject | None, after: JsonObject, check_schema: CheckSchema) -> tuple[str, ...]:
+def find_new_faults(
+    before: JsonObject | None, after: JsonObject, check_schema: CheckSchema, policy: NamespacePolicy
+) -> tuple[str, ...]:
     """Return what a change makes wrong, each with its field and remedy. ``before``: None for a new object.
 
     What was wrong with a run before is left alone: one that an older operator has admitted can still be cancelled.
     """
-    found = _find_faults(after, check_schema)
+    found = _find_faults(after, check_schema, policy)
     if not found or before is None or after.get("kind") != "AgentRun":
         return found
-    known = frozenset(_find_faults(before, check_schema))
+    known = frozenset(_find_faults(before, check_schema, policy))
     return tuple(fault for fault in found if fault not in known)
 
 
@@ -34,9 +37,9 @@ def read_tool(raw: JsonObject) -> AgentTool:
     return AgentTool.from_wire(_without_outer_parts(raw))
 
 
-def _find_faults(raw: JsonObject, check_schema: CheckSchema) -> tuple[str, ...]:
+def _find_faults(raw: JsonObject, check_schema: CheckSchema, policy: NamespacePolicy) -> tuple[str, ...]:
     try:
-        violations = _find_violations(raw, check_schema)
+        violations = _find_violations(raw, check_schema, policy)
     except ValidationError as error:
         return tuple(
             f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
@@ -46,9 +49,9 @@ def _find_faults(raw: JsonObject, check_schema: CheckSchema) -> tuple[str, ...]:
     return tuple(str(violation) for violation in violations if violation.kind is ViolationKind.REFUSE)
 
 
-def _find_violations(raw: JsonObject, check_schema: CheckSchema) -> tuple[Violation, ...]:
+def _find_violations(raw: JsonObject, check_schema: CheckSchema, policy: NamespacePolicy) -> tuple[Violation, ...]:
     if raw.get("kind") == "AgentRun":
-        return find_violations(AgentRun.from_wire(_without_outer_parts(raw)).spec, {})
+        return find_violations(AgentRun.from_wire(_without_outer_parts(raw)).spec, {}, policy=policy)
     return find_tool_violations(_name(raw), read_tool(raw).spec, {}, check_schema)
 
 

@@ -23,6 +23,7 @@ from agentrun.controller.webhook.stored_secrets import StoredSecrets
 from agentrun.controller.webhook.webhook_configurations import WebhookConfigurations, WebhookPlace
 from agentrun.controller.webhook.webhook_server import WebhookServer
 from agentrun.decisions.admission import CheckSchema
+from agentrun.decisions.namespace_policy import NO_POLICIES, NamespacePolicies
 from agentrun.engine.clock import Clock
 from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
 from agentrun.telemetry.listen_address import ListenAddress
@@ -48,6 +49,8 @@ class WebhookSettings:
     """How often the certificates are looked at."""
     certificate_folder: Path | None = None
     """Where somebody else puts the certificates; None: they are made here."""
+    policies: NamespacePolicies = NO_POLICIES
+    """What the runs of each namespace may ask for."""
 
 
 class CertificateSource(Protocol):
@@ -77,7 +80,9 @@ class WebhookService:
         self._key = key
         judge = AccessReviews(client)
         self._server = WebhookServer(
-            settings.listen, ApprovalAdmission(judge, key, clock), ObjectAdmission(judge, check_schema)
+            settings.listen,
+            ApprovalAdmission(judge, key, clock),
+            ObjectAdmission(judge, check_schema, settings.policies),
         )
         self._certificates = _build_certificates(client, clock, settings, self._server)
         self._keeping: asyncio.Task[None] | None = None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from agentrun.contract.run import AgentRunSpec
 from agentrun.contract.tool import AgentToolSpec
+from agentrun.decisions.admission.beyond_policy import beyond_policy
 from agentrun.decisions.admission.cycle_in_dependencies import cycle_in_dependencies
 from agentrun.decisions.admission.default_is_never_read import default_is_never_read
 from agentrun.decisions.admission.duplicate_node_name import duplicate_node_name
@@ -29,11 +30,13 @@ from agentrun.decisions.admission.unknown_dependency import unknown_dependency
 from agentrun.decisions.admission.unknown_goto_target import unknown_goto_target
 from agentrun.decisions.admission.value_out_of_scope import value_out_of_scope
 from agentrun.decisions.admission.violation import Violation, ViolationKind
+from agentrun.decisions.namespace_policy import UNBOUNDED, NamespacePolicy
 
 __all__ = ["CheckSchema", "Violation", "ViolationKind", "find_tool_violations", "find_violations"]
 
 _CHECKS: tuple[Callable[[SpecView], Iterator[Violation]], ...] = (
     spec_too_large,
+    beyond_policy,
     duplicate_node_name,
     self_dependence,
     unknown_dependency,
@@ -54,11 +57,14 @@ _CHECKS: tuple[Callable[[SpecView], Iterator[Violation]], ...] = (
 
 
 def find_violations(
-    spec: AgentRunSpec, tools: Mapping[str, AgentToolSpec], check_schema: CheckSchema | None = None
+    spec: AgentRunSpec,
+    tools: Mapping[str, AgentToolSpec],
+    check_schema: CheckSchema | None = None,
+    policy: NamespacePolicy = UNBOUNDED,
 ) -> tuple[Violation, ...]:
-    """Return everything that is wrong with a run's spec, given the tools of its namespace by name.
+    """Return everything that is wrong with a run's spec, given its namespace's tools by name and what it may ask for.
 
     Tools that are missing or invalid make the run wait (kind PENDING); every other violation refuses it.
     """
-    view = view_spec(spec, tools, check_schema)
+    view = view_spec(spec, tools, check_schema, policy)
     return tuple(violation for check in _CHECKS for violation in check(view))

@@ -15,6 +15,7 @@ from agentrun.contract.tool import AgentToolSpec
 from agentrun.contract.value_tests import ValueTest
 from agentrun.decisions.facts import Problem
 from agentrun.decisions.graph import Edges, collect_edges, find_ancestors
+from agentrun.decisions.namespace_policy import UNBOUNDED, NamespacePolicy
 from agentrun.decisions.references import ReferenceSyntaxError, parse_template
 from agentrun.decisions.value_paths import ValuePathParts, format_path, parse_path
 
@@ -99,6 +100,8 @@ class SpecView:
     malformed: tuple[MalformedReference, ...]
     check_schema: Callable[[JsonObject], tuple[Problem, ...]] | None = None
     """Says what is wrong with a JSON Schema itself; None: nobody asks."""
+    policy: NamespacePolicy = UNBOUNDED
+    """What its namespace may ask for."""
 
     @property
     def lists(self) -> tuple[NodeList, ...]:
@@ -129,6 +132,7 @@ def view_spec(
     spec: AgentRunSpec,
     tools: Mapping[str, AgentToolSpec],
     check_schema: Callable[[JsonObject], tuple[Problem, ...]] | None = None,
+    policy: NamespacePolicy = UNBOUNDED,
 ) -> SpecView:
     """Read the spec once for all checks."""
     outer = _list_of([(f"spec.nodes[{at}]", node, node.type) for at, node in enumerate(spec.nodes)], None)
@@ -137,7 +141,7 @@ def view_spec(
     for nodes in (outer, *inner):
         for place in nodes.places:
             collector.collect(place, nodes)
-    return SpecView(spec, tools, outer, inner, tuple(collector.reads), tuple(collector.malformed), check_schema)
+    return SpecView(spec, tools, outer, inner, tuple(collector.reads), tuple(collector.malformed), check_schema, policy)
 
 
 def _fan_out_of(place: NodePlace) -> object | None:

@@ -38,6 +38,9 @@ local run = read_hash(KEYS[2])
 if not run or run.state == 'finished' or (run.state == 'cancelled' and not recovers) then
   return {'RunClosed', ''}
 end
+if money.book_late(node, KEYS[2]) then
+  run = read_hash(KEYS[2])
+end
 if not recovers then
   local full = slots.full(arg.limits, node, arg.attempt, now, false)
   if full then

@@ -75,6 +75,21 @@ local function read_entry(entry)
   return {micros = micros, tokens = tokens, calls = calls}, guess == '1'
 end
 
+-- Book to the run what late commits have booked on the node alone, while nobody knew the run. Safe to repeat.
+-- Returns whether there was anything.
+function money.book_late(node, run)
+  local booked = false
+  for _, unit in ipairs(UNITS) do
+    local field = 'unbooked_' .. unit
+    if node[field] then
+      add(run, 'settled_' .. unit, node[field])
+      forget(key('node', node.uid), node, field)
+      booked = true
+    end
+  end
+  return booked
+end
+
 -- Book what a node is known to have cost beside what late commits have booked since the loss. `estimates`: attempt by
 -- attempt, what of it is a worst case: a late commit takes its place. Of any other attempt before the last, and with
 -- `final` of the last one as well, the end is on record: a late commit has booked that a second time, or would.
@@ -89,10 +104,9 @@ function money.restore(node, settled, final, estimates)
   end
   for _, unit in ipairs(UNITS) do
     book(unit, settled[unit])
-    if run_known then
-      add(run, 'settled_' .. unit, node['unbooked_' .. unit] or '0')
-    end
-    redis.call('HDEL', name, 'unbooked_' .. unit)
+  end
+  if run_known then
+    money.book_late(node, run)
   end
   local changes = {}
   for field, entry in pairs(node) do
