@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -18,6 +19,7 @@ from agentrun.contract.defaults import SLOT_LEASE
 from agentrun.contract.node import AgentNode
 from agentrun.contract.run import RunPhase
 from agentrun.contract.tool import ToolType
+from agentrun.controller.leadership import Leadership, LeadershipLostError, LeaseTiming
 from agentrun.engine.cluster_port import ChangeKind, ClusterChange
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.services import EpochLostError
@@ -38,6 +40,7 @@ from simulation.shelf import shelf
 from simulation.watched_ledger import WatchedLedger
 from simulation.witness import Findings, Witness
 from support.lease_book import LeaseBook
+from support.lease_server import LeaseServer
 from support.world import World
 
 _LONGEST_HOURS = 3
@@ -45,6 +48,8 @@ _QUIET_SECONDS = 20
 _LAST_SECONDS = 5
 """Before the end, in which nobody answers anything any more."""
 _PATIENCE_SECONDS = 12
+_LEASE = LeaseTiming(timedelta(minutes=3), timedelta(minutes=2), timedelta(seconds=10))
+"""How often the lead is renewed. Who has lost it may go on for longer than with the product's settings, without any."""
 _VALIDATOR = SchemaValidator()
 _WATCHES = (MishapKind.EVENTS_LATE, MishapKind.EVENTS_AGAIN, MishapKind.WATCH_BREAKS, MishapKind.CLUSTER_AWAY)
 
@@ -81,6 +86,7 @@ class SimulatedWorld(World):
         self.house = history.house
         self.witness = Witness(findings, loop.true_time, history.house, keeps_trace=keeps_trace)
         self.leases = LeaseBook()
+        self.lead = LeaseServer()
         super().__init__(loop, "{}", "", history.seed % 100_000, slots=self.house.slots, clock=TrueClock(loop))
         for tool in shelf():
             self.cluster.apply(tool)
@@ -94,16 +100,26 @@ class SimulatedWorld(World):
         self.lied_about, self.cancelled = self.witness.lied_about, self.witness.cancelled
         self.engine_clock = OwnClock(self.clock)
         self._engines: list[tuple[Line, asyncio.Task[None]]] = []
+        self._schedulers: list[Scheduler] = []
         self.workers: dict[str, WorkerProcess] = {}
         self._ended_workers: list[asyncio.Task[None]] = []
 
     # --- processes
 
     def begin_scheduler(self) -> None:
-        """Start a scheduler that takes the lead."""
+        """Start a scheduler that takes the lead: whoever has it has not renewed it for long, or gives it back."""
         line = self._line(f"scheduler {len(self._engines) + 1}")
         self.ledger.forget_reader("scheduler")
-        self.scheduler = Scheduler(
+        self.lead.run_out()
+        line.process = asyncio.create_task(self._operate(line))
+        self._engines.append((line, line.process))
+
+    async def _operate(self, line: Line) -> None:
+        """Lead, as an operator's process does: until it is stopped, or another has the lead."""
+        server = wire(self.lead, line, "lead")
+        leadership = Leadership(server, "default", "operator", line.name, self.clock, _LEASE)
+        await leadership.acquire()
+        scheduler = Scheduler(
             cluster=wire(self.cluster, line, "cluster"),
             ledger=wire(self.ledger, line, "ledger"),
             clock=self.engine_clock,
@@ -111,14 +127,26 @@ class SimulatedWorld(World):
             validator=_VALIDATOR,
             settings=self.house.settings(),
             sessions=wire(self.leases, line, "leases"),
-            on_lead=lambda epoch: self._note_lead(line, epoch),
+            seen_epoch=leadership.epoch,
+            may_lead=leadership.confirm,
+            record_lead=lambda epoch: self._record_lead(line, leadership, epoch),
         )
-        line.process = asyncio.create_task(self.scheduler.run())
-        self._engines.append((line, line.process))
+        self._schedulers.append(scheduler)
+        parts = (asyncio.create_task(scheduler.run()), asyncio.create_task(leadership.hold()))
+        try:
+            ended, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+            # The process is gone, and with it whatever it had begun.
+            line.dead = True
+        for part in ended:
+            part.result()
 
-    def _note_lead(self, line: Line, epoch: int) -> None:
-        line.epoch = epoch
-        self.witness.newest_epoch = max(self.witness.newest_epoch, epoch)
+    async def _record_lead(self, line: Line, leadership: Leadership, epoch: int) -> None:
+        await leadership.record_epoch(epoch)
+        self.witness.see_lead(line, epoch)
         self.say(line.name, f"leads under epoch {epoch}")
 
     @property
@@ -224,7 +252,7 @@ class SimulatedWorld(World):
         check(invariants.every_run_ends, runs)
         for line, task in self._engines:
             error = task.exception() if task.done() and not task.cancelled() else None
-            if error is not None and not isinstance(error, EpochLostError):
+            if error is not None and not isinstance(error, EpochLostError | LeadershipLostError):
                 check(invariants.no_process_ends_by_itself, line.name, error)
         for process in self.workers.values():
             working = process.task
@@ -234,8 +262,7 @@ class SimulatedWorld(World):
             return
         await asyncio.sleep(SLOT_LEASE.total_seconds() + 40)
         check(invariants.nothing_is_left_behind, self._left_behind())
-        assert self.scheduler is not None
-        check(invariants.no_turn_failed_for_a_bug, self.scheduler.failed_turns_total)
+        check(invariants.no_turn_failed_for_a_bug, sum(one.failed_turns_total for one in self._schedulers))
         for run in runs:
             nodes = self.cluster.nodes_of("default", run.metadata.uid)
             by_path = {node.spec.path: node for node in nodes}

@@ -22,6 +22,7 @@ from agentrun.contract.node import NodePhase
 from agentrun.contract.object_meta import ObjectMeta
 from agentrun.contract.orders import Amount, AttemptOutcome, Order, OrderKind
 from agentrun.contract.tool import AgentToolSpec
+from agentrun.controller import leadership
 from agentrun.decisions import moves, node_step
 from agentrun.decisions.facts import NodeFacts
 from agentrun.decisions.moves import Move, NodeDecision, Send
@@ -335,13 +336,16 @@ def _recovery_executes() -> Iterator[None]:
 
 @_sabotage("epoch-goes-back", "epochs_only_rise", 0)
 def _epoch_goes_back() -> Iterator[None]:
-    """A new leader's epoch is counted from what it has seen, not from what the ledger holds."""
+    """A new leader's epoch is counted from what it has seen, not from what the ledger holds.
+
+    What it sees first is the Lease, which tells of the last one: that is not read either.
+    """
 
     async def count_from_seen(self: MemoryLedger, seen: int) -> int:
         self._epoch = seen + 1
         return self._epoch
 
-    with _replaced((MemoryLedger, "take_epoch", count_from_seen)):
+    with _replaced((MemoryLedger, "take_epoch", count_from_seen), (leadership, "_epoch", lambda lease: 0)):
         yield
 
 

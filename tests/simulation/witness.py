@@ -97,6 +97,12 @@ class Witness:
         """By tool with a rate: when it was claimed last."""
         self._rated: set[str] = set()
 
+    def see_lead(self, line: Line, epoch: int) -> None:
+        """See a scheduler lead: its epoch stands in the Lease, and it may act under it from now on."""
+        self.check(invariants.epochs_only_rise, self.newest_epoch, epoch)
+        line.epoch = epoch
+        self.newest_epoch = max(self.newest_epoch, epoch)
+
     def say(self, who: str, what: str) -> None:
         """Keep a line of the trace."""
         if self._keeps_trace:

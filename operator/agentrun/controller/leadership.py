@@ -1,5 +1,6 @@
 """Leader election by a Lease: one operator decides, the others stand by. The ledger's epoch fences what a Lease cannot.
 
+The Lease knows the epoch before anything is done under it: a ledger that loses its data does not give it out again.
 Expiry is judged by our own monotonic clock, from the moment at which a holder's last renewal was first seen: clocks of
 different machines are never compared.
 """
@@ -9,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 import structlog
 
 from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.model_base import format_time
-from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import NameTakenError
 from agentrun.controller.api_objects import LEASE_API, lease_collection
 from agentrun.engine.clock import Clock
@@ -26,6 +27,14 @@ _log = structlog.get_logger("agentrun.controller")
 
 class LeadershipLostError(Exception):
     """Another operator leads, or nobody knows who does: this one must stop deciding."""
+
+
+class LeaseRequests(Protocol):
+    """Reaches the API server."""
+
+    async def request(self, verb: str, path: str, body: JsonObject | None = None) -> JsonObject:
+        """Send one request and return the answer's object; raises what the API client raises."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class Leadership:
     """One candidate for one Lease."""
 
     def __init__(
-        self, client: ApiClient, namespace: str, name: str, identity: str, clock: Clock, timing: LeaseTiming
+        self, client: LeaseRequests, namespace: str, name: str, identity: str, clock: Clock, timing: LeaseTiming
     ) -> None:
         self._client = client
         self._collection = lease_collection(namespace)
@@ -63,10 +72,7 @@ class Leadership:
         self._lease: JsonObject | None = None
         self.epoch = 0
         """The highest epoch that is known."""
-
-    def note_epoch(self, epoch: int) -> None:
-        """Have the ledger's epoch written to the Lease with its next renewal."""
-        self.epoch = max(self.epoch, epoch)
+        self._renewing = asyncio.Lock()
 
     async def acquire(self) -> None:
         """Return once this candidate holds the Lease; wait for as long as another one renews it."""
@@ -82,6 +88,22 @@ class Leadership:
             except (ClusterUnavailableError, ConflictError, GoneError, NameTakenError) as error:
                 _log.debug("lease_not_taken", cause=str(error))
             await asyncio.sleep(self._timing.every.total_seconds())
+
+    async def confirm(self) -> None:
+        """Return once the Lease was renewed: nobody else leads at this moment.
+
+        Raises :class:`LeadershipLostError` when it is another's, and :class:`ClusterUnavailableError` when that cannot
+        be told.
+        """
+        try:
+            await self._renew()
+        except (ConflictError, GoneError, NameTakenError) as error:
+            raise ClusterUnavailableError(f"the Lease {self._name} is changing: {error}") from error
+
+    async def record_epoch(self, epoch: int) -> None:
+        """Return once the Lease tells of the epoch. Raises as :meth:`confirm`: nothing may be done under it then."""
+        self.epoch = max(self.epoch, epoch)
+        await self.confirm()
 
     async def hold(self) -> None:
         """Renew until cancelled. Raises :class:`LeadershipLostError` when others may take over soon, or have."""
@@ -129,11 +151,12 @@ class Leadership:
         return True
 
     async def _renew(self) -> None:
-        try:
-            await self._renew_known()
-        except GoneError:
-            # Deleted: whoever creates it first leads on; the epoch lives in the ledger and does not go backward.
-            await self._create()
+        async with self._renewing:
+            try:
+                await self._renew_known()
+            except GoneError:
+                # Deleted: whoever creates it first leads on; the epoch lives in the ledger and does not go backward.
+                await self._create()
 
     async def _renew_known(self) -> None:
         if self._lease is None:

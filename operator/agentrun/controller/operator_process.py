@@ -150,6 +150,13 @@ class OperatorProcess:
             return
         unverified = settings.unverified_decisions
         events = EventPoster(client, clock, leadership.identity)
+        binding = InstallBinding(client, ledger, settings.install, settings.namespaces)
+
+        async def may_lead() -> None:
+            # Who stood still while another took the lead touches nothing of the ledger.
+            await leadership.confirm()
+            await binding.bind()
+
         scheduler = Scheduler(
             cluster=cluster,
             ledger=ledger,
@@ -173,8 +180,8 @@ class OperatorProcess:
             # process's webhook are all that counts.
             verifier=verifier if webhook is not None or unverified is UnverifiedDecisions.REFUSE else None,
             seen_epoch=leadership.epoch,
-            on_lead=leadership.note_epoch,
-            may_lead=InstallBinding(client, ledger, settings.install, settings.namespaces).bind,
+            may_lead=may_lead,
+            record_lead=leadership.record_epoch,
         )
         heard = signs.metrics.note_watch
         refuse = UnreadableObjects(client, clock).refuse

@@ -86,6 +86,10 @@ async def _anybody_may() -> None:
     return
 
 
+async def _nobody_asks(epoch: int) -> None:
+    return
+
+
 class Scheduler:
     """Runs the engine until it is stopped or another scheduler takes the lead."""
 
@@ -102,13 +106,14 @@ class Scheduler:
         observer: Observer | None = None,
         verifier: DecisionVerifier | None = None,
         seen_epoch: int = 0,
-        on_lead: Callable[[int], None] = lambda epoch: None,
+        record_lead: Callable[[int], Awaitable[None]] = _nobody_asks,
         may_lead: Callable[[], Awaitable[None]] = _anybody_may,
     ) -> None:
-        """``seen_epoch``: the highest that is known from elsewhere; ``on_lead`` is told the one that was taken.
+        """``seen_epoch``: the highest that is known from elsewhere.
 
-        ``may_lead`` is awaited before each taking of the lead: it raises what forbids it, which ends :meth:`run`, or
-        what cluster and ledger raise, and is asked again then.
+        ``may_lead`` is awaited before each taking of the lead, and ``record_lead`` with the epoch that was taken,
+        before anything is done under it: a ledger that loses its data has lost the epoch with them. Both raise what
+        forbids leading, which ends :meth:`run`, or what cluster and ledger raise, and are asked again then.
         """
         self._may_lead = may_lead
         self._settings = settings or SchedulerSettings()
@@ -119,7 +124,7 @@ class Scheduler:
         self._verifier = verifier or NoVerifier()
         self._contact = LedgerContact(clock, self._observer)
         self._stopping = asyncio.Event()
-        self._on_lead = on_lead
+        self._record_lead = record_lead
         self._failed_turns_before = 0
         self._begin_anew(seen_epoch)
 
@@ -261,12 +266,15 @@ class Scheduler:
         try:
             done, _ = await asyncio.wait([*tasks, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await self._end_turns()
-            await self._acknowledge_the_last()
-            for task in (*tasks, *ends):
-                task.cancel()
-            await asyncio.gather(*tasks, *ends, return_exceptions=True)
-            self._observer.note(LeadEnded())
+            try:
+                await self._end_turns()
+                await self._acknowledge_the_last()
+            finally:
+                # Also where there is no time for that any more: nothing of it goes on by itself.
+                for task in (*tasks, *ends):
+                    task.cancel()
+                await asyncio.gather(*tasks, *ends, return_exceptions=True)
+                self._observer.note(LeadEnded())
         if self._queues.lost is not None:
             raise self._queues.lost
         for task in done:
@@ -317,6 +325,7 @@ class Scheduler:
                 if not sound:
                     await self._rebuild()
                 self._services.epoch = await self._ledger.take_epoch(self._services.epoch)
+                await self._record_lead(self._services.epoch)
                 if not sound:
                     # Last of all: under the new epoch, or a former leader might still send.
                     await self._ledger.open_gate()
@@ -330,7 +339,6 @@ class Scheduler:
             else:
                 for step in Step:
                     self._contact.answered(step)
-                self._on_lead(self._services.epoch)
                 self._observer.note(LeadTaken(self._services.epoch))
                 return
 
