@@ -10,7 +10,7 @@ import pytest
 
 from agentrun.contract.node import AgentNode
 from agentrun.contract.run import Priority
-from agentrun.engine.cluster_port import ClusterObject, ConflictError, GoneError
+from agentrun.engine.cluster_port import ClusterObject, ClusterUnavailableError, ConflictError, GoneError
 from agentrun.engine.settings import SchedulerSettings
 from support.world import World, in_world
 
@@ -165,3 +165,31 @@ def test_a_node_that_was_deleted_from_a_live_run_is_made_again() -> None:
         assert again.phase == "Succeeded"
 
     in_world(test, "act: {timeout: 10s}", "tools: {act: [{result: 1, delay: 5s}]}")
+
+
+def test_a_write_that_goes_on_while_another_fails_is_not_overtaken_by_a_newer_one() -> None:
+    """Two nodes' statuses are written side by side: one fails at once, the other is stored late."""
+
+    async def test(world: World) -> None:
+        replace, met = world.cluster.replace_status, set[str]()
+
+        async def fail_or_dawdle(changed: ClusterObject) -> ClusterObject:
+            path = changed.spec.path if changed.kind == "AgentNode" else ""
+            if path and path not in met:
+                met.add(path)
+                if path == "a":
+                    raise ClusterUnavailableError("away")
+                await asyncio.sleep(2)
+            return await replace(changed)
+
+        world.cluster.replace_status = fail_or_dawdle  # type: ignore[method-assign]
+        world.start_scheduler()
+        world.apply_run("nodes: [{name: a, tool: act}, {name: b, tool: act}]")
+        await world.until(lambda: met == {"a", "b"})
+        await asyncio.sleep(0.3)
+        world.cluster.patch_run_spec("default", "run", lambda spec: spec.model_copy(update={"cancel": True}))
+        assert (await world.ended(within=60)).phase == "Cancelled"
+        await asyncio.sleep(10)
+        assert {node.phase for node in world.nodes().values()} == {"Cancelled"}
+
+    in_world(test, "act: {approval: {required: Always}}", "tools: {act: [{result: 1}]}")

@@ -12,11 +12,20 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus
-from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, GoneError, HeldBackError, QuotaExceededError
+from agentrun.engine.cluster_port import (
+    AlreadyExistsError,
+    ClusterUnavailableError,
+    ConflictError,
+    GoneError,
+    HeldBackError,
+    QuotaExceededError,
+)
 from agentrun.engine.observer import RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
+from agentrun.ledger.port import LedgerUnavailableError
 
+_PASSING = (ClusterUnavailableError, LedgerUnavailableError, ConflictError, GoneError)
 HELD_BACK_RECHECK = timedelta(seconds=5)
 """How soon the cluster is asked again for what it refused."""
 
@@ -43,10 +52,16 @@ class StatusWriter:
         if due or lasting:
             # What fails stays unsorted, and is looked at again.
             run.unsorted.update((node.path, None) for node in (*due, *lasting))
-            await asyncio.gather(
+            # All have ended before anything is made of it: one that still goes on would note an older state as stored.
+            ends = await asyncio.gather(
                 *(self._write_one(run, node, before_node) for node in due),
                 *(self._write_lasting(run, node, before_node) for node in lasting),
+                return_exceptions=True,
             )
+            failures = [end for end in ends if isinstance(end, BaseException)]
+            if failures:
+                # What passes by itself comes last: that another leads does not.
+                raise next((end for end in failures if not isinstance(end, _PASSING)), failures[0])
         self.acknowledge(run)
 
     def _write_no_more(self, run: RunMemory) -> None:
