@@ -85,3 +85,36 @@ def test_a_run_without_its_tool_shows_what_it_waits_for() -> None:
         assert (await world.ended(within=60)).waits == ()
 
     in_world(test, TOOLS, "tools: {act: [{result: 1}], other: [{result: 1}]}")
+
+
+def test_a_node_whose_record_was_freed_while_no_worker_is_there_says_that_it_waits_for_one() -> None:
+    async def nobody(*_: object) -> int:
+        return 0
+
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(
+            "onNodeFailure: Continue\nnodes: [{name: a, tool: act, params: {n: 1}}, {name: b, tool: act, params: {n: 1}}]"
+        )
+        waits = lambda: [node.waiting_for for node in world.nodes().values() if node.phase == "Ready"]  # noqa: E731
+        await world.until(lambda: [text.partition("(")[0] for text in waits()] == ["Idempotency"])
+        world.ledger.find_pool_slots = nobody  # type: ignore[method-assign]
+        await world.until(lambda: world.nodes()["a"].phase == "Dead", 120)
+        await asyncio.sleep(0.5)
+        assert waits() == ["Pool(shared)"]
+
+    in_world(test, "act: {retry: {limit: 0}, timeout: 30s}", "tools: {act: [{failure: {}, delay: 8s}]}")
+
+
+def test_a_node_that_the_ledger_finds_no_slot_for_says_so() -> None:
+    async def test(world: World) -> None:
+        world.ledger.space("default").slot_holders("tool:act")["another/1"] = world.clock.now_ms() + 3_600_000
+        world.start_scheduler()
+        world.start_worker()
+        await asyncio.sleep(1)
+        world.apply_run("nodes: [{name: a, tool: act}]")
+        await world.until(lambda: world.nodes()["a"].phase == "Ready" and bool(world.nodes()["a"].waiting_for), 2)
+        assert world.nodes()["a"].waiting_for == "Slots(tool:act)"
+
+    in_world(test, "act: {sideEffect: None, limits: {concurrency: 1}}", "tools: {act: [{result: 1}]}")

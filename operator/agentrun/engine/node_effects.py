@@ -215,6 +215,7 @@ class NodeEffects:
                 services.dispatcher.hold(candidate)
                 services.dispatcher.refuse(node.uid, answer.limit, now)
                 node.queued = True
+                self._show_what_holds_it(run, node)
                 return
             case RefusalKind.STALE_EPOCH:
                 services.dispatcher.drop(node.uid)
@@ -284,7 +285,11 @@ class NodeEffects:
         # On the run's clock, as it is decided: a time that a suspension has put off would wake the run without pause.
         since, paused = status.queued_since or status.entered_at, run.pause_total(services.now())
         queue_ends = phase_deadline(since, run.waits.queue, status.pause_at_entry, paused)
-        services.timers.set(run.key, node.path, queue_ends)
+        # If it is in line longer than states that pass quickly, it says why: also one that stands in it again.
+        services.timers.set(run.key, node.path, min(queue_ends, services.now() + services.settings.coalesce))
+        if services.now() - status.entered_at > services.settings.coalesce:
+            # It has waited for something else, and whoever looks sees it ready for long.
+            self._show_what_holds_it(run, node)
 
     def _show_what_holds_it(self, run: RunMemory, node: NodeMemory) -> None:
         now = self._services.now()
