@@ -13,7 +13,7 @@ from agentrun.contract.approval import Decision, Verdict
 from agentrun.contract.defaults import SLOT_LEASE
 from agentrun.contract.node import AgentNode, Transition
 from agentrun.contract.run import AgentRun, AgentRunSpec
-from agentrun.engine.cluster_port import ClusterObject
+from agentrun.engine.cluster_port import ClusterObject, ClusterUnavailableError
 from support.manifest_texts import build_tools
 from support.world import Mortality, World, in_world
 
@@ -474,6 +474,77 @@ def test_a_retry_that_was_reported_while_nobody_knew_that_the_node_had_begun_cou
         "read: {sideEffect: None, timeout: 20s, retry: {limit: 3, backoff: {initial: 100ms, factor: 1, max: 100ms}}}"
     )
     in_world(test, tools, "tools: {read: [{failure: {}}, {result: 1, delay: 100ms}]}")
+
+
+def test_retries_that_were_made_and_not_written_down_are_known_again() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, tool: read, params: {n: 1}}]")
+        await world.until(lambda: world.counts.calls["read"] >= 3)
+        await world.kill_scheduler()
+        assert world.nodes()["a"].attempt == 0
+        await asyncio.sleep(5)
+        world.start_scheduler()
+        ended = await world.ended(within=60)
+        assert (ended.phase, world.nodes()["a"].attempt) == ("Succeeded", 5)
+        assert world.counts.calls["read"] == 5, "the attempt that was due is made, and none twice"
+
+    tools = (
+        "read: {sideEffect: None, timeout: 20s, retry: {limit: 9, backoff: {initial: 300ms, factor: 1, max: 300ms}}}"
+    )
+    in_world(test, tools, "tools: {read: [{failure: {}}, {failure: {}}, {failure: {}}, {failure: {}}, {result: 1}]}")
+
+
+def test_a_call_that_a_human_had_let_go_on_before_a_crash_is_made_once() -> None:
+    async def test(world: World) -> None:
+        replace_status = world.cluster.replace_status
+        away = False
+
+        async def replace_unless_away(changed: ClusterObject) -> ClusterObject:
+            if away:
+                raise ClusterUnavailableError("away")
+            return await replace_status(changed)
+
+        world.cluster.replace_status = replace_unless_away  # type: ignore[method-assign]
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, tool: act}]")
+        await world.until(lambda: world.nodes()["a"].phase == "WaitingApproval" and bool(world.open_question("a")))
+        away = True
+        world.decide("a", Decision(verdict=Verdict.APPROVE))
+        await world.until(lambda: world.counts.calls["act"] == 1, 10)
+        await asyncio.sleep(1)
+        await world.kill_scheduler()
+        away = False
+        assert world.nodes()["a"].phase == "WaitingApproval"
+        world.start_scheduler()
+        assert (await world.ended(within=20)).phase == "Succeeded"
+        assert world.nodes()["a"].result == 1
+        assert world.counts.calls["act"] == 1
+
+    in_world(test, "act: {sideEffect: Idempotent, approval: {required: Always}}", "tools: {act: [{result: 1}]}")
+
+
+def test_what_becomes_of_a_run_while_its_turn_is_under_way_is_seen() -> None:
+    async def test(world: World) -> None:
+        find_node, asked = world.ledger.find_node, asyncio.Event()
+
+        async def find_slowly(*arguments: Any) -> Any:
+            asked.set()
+            await asyncio.sleep(2)
+            return await find_node(*arguments)
+
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, tool: act}]")
+        await world.until(lambda: world.nodes()["a"].phase == "Running")
+        world.ledger.find_node = find_slowly  # type: ignore[method-assign]
+        await asked.wait()
+        world.cluster.patch_run_spec("default", "run", lambda spec: spec.model_copy(update={"cancel": True}))
+        assert (await world.ended(within=30)).phase == "Cancelled"
+
+    in_world(test, "act: {timeout: 10m}", "tools: {act: [{result: 1, delay: 5m}]}")
 
 
 def test_a_report_is_acknowledged_when_it_is_stored_though_the_ledger_was_looked_at_before() -> None:

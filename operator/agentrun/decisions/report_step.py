@@ -86,6 +86,13 @@ def _after(status: AgentNodeStatus, step: NodeDecision, facts: NodeFacts) -> Age
 def _catch_up(reading: _Reading) -> list[Move]:
     """Pass through what the status does not say yet: the order went out before the scheduler could write it down."""
     status, report = reading.facts.status, reading.report
+    if report.seq > status.seq and not report.recovering:
+        # It was due, or taken back, and sent again.
+        if status.phase is NodePhase.RETRY_WAIT:
+            return [Move(NodePhase.READY, Reason.RETRY_DUE), _queued(report)]
+        if status.phase is NodePhase.QUEUED:
+            said = f"order {status.seq} was taken back"
+            return [Move(NodePhase.READY, Reason.HANDED_BACK, said), _queued(report)]
     if status.phase is not NodePhase.READY:
         return []
     if report.seq == status.seq and status.reason != Reason.DISPATCHED:

@@ -146,7 +146,8 @@ class RunMemory:
     stored_status: AgentRunStatus | None = None
     unplaced: list[ReportArrived] = field(default_factory=list)
     """Reports about nodes that are not in memory yet (instances of a fan-out that is being expanded again), or that
-    have not begun as far as memory knows (what let them begin was lost in a crash, and comes again)."""
+    have not begun as far as memory knows, or wait for an answer (what let them go on was lost in a crash, and comes
+    again)."""
     spare_report_ids: list[str] = field(default_factory=list)
     """Reports that changed nothing."""
     budget_in_ledger: Budget | None = None
@@ -222,14 +223,14 @@ class RunMemory:
                 self.inputs.append(ApprovalSeen(approval))
 
     def recall_reports(self) -> None:
-        """Take in what was reported about nodes that had not begun then, and have by now."""
-        begun = [arrived for arrived in self.unplaced if self._has_begun(arrived.report.node_uid)]
+        """Take in what was reported about nodes that were held then, and are not by now."""
+        begun = [arrived for arrived in self.unplaced if self._goes_on(arrived.report.node_uid)]
         self.unplaced = [arrived for arrived in self.unplaced if arrived not in begun]
         self.inputs.extend(begun)
 
-    def _has_begun(self, node_uid: str) -> bool:
+    def _goes_on(self, node_uid: str) -> bool:
         path = self.paths_by_uid.get(node_uid)
-        return path is not None and self.nodes[path].status.phase is not NodePhase.PENDING
+        return path is not None and not is_held(self.nodes[path].status)
 
     def set_status(self, node: NodeMemory, status: AgentNodeStatus) -> None:
         """Replace a node's status, keeping the phase index and the list of what is to be written."""
@@ -283,6 +284,11 @@ class RunMemory:
             self.nodes[path].status.result if self.nodes[path].status.phase is NodePhase.SUCCEEDED else None
             for path in node.instances
         ]
+
+
+def is_held(status: AgentNodeStatus) -> bool:
+    """Tell whether a node cannot have an order out as far as its status says: it has not begun, or asks a human."""
+    return status.phase is NodePhase.PENDING or status.inbox is not None
 
 
 def _waits_for_record(status: AgentNodeStatus) -> bool:

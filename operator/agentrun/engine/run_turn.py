@@ -7,6 +7,7 @@ came; the next turn goes on from there, and every step it repeats is recognised.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from datetime import timedelta
 from typing import assert_never
 
@@ -47,7 +48,7 @@ from agentrun.engine.run_inputs import (
     ToolsChanged,
     Woken,
 )
-from agentrun.engine.run_memory import NodeMemory, RunMemory
+from agentrun.engine.run_memory import NodeMemory, RunMemory, is_held
 from agentrun.engine.run_outcome import build_outcome
 from agentrun.engine.run_pins import take_spec
 from agentrun.engine.services import EngineServices
@@ -61,6 +62,8 @@ _STEPS_PER_NODE = 64
 
 _CLAIMED = frozenset({NodePhase.RUNNING, NodePhase.TIMED_OUT})
 _CALLING = _CLAIMED | {NodePhase.QUEUED}
+_UNDECIDED = frozenset({NodePhase.PENDING, NodePhase.FAILED, NodePhase.TIMED_OUT})
+"""States that a node may leave by a decision alone."""
 _CUT_OFF = frozenset({NodePhase.CANCELLED, NodePhase.FAILED, NodePhase.DEAD, NodePhase.SKIPPED})
 
 
@@ -99,17 +102,12 @@ class RunTurn:
 
     async def _take_in(self, run: RunMemory) -> None:
         """Take what has happened in, decide, and store what the nodes have come to."""
-        foreign = not run.loaded
-        for happened in run.inputs:
-            if isinstance(happened, RunSeen):
-                foreign = foreign or happened.run.status != run.stored_status
-            if isinstance(happened, RunSeen | RunGone):
-                self._see_run(run, happened)
-        if foreign:
-            # A status that was not written here may be a successor's: with its version the guard of writes lets pass
-            # whatever a leader that stood still meanwhile would write over it.
-            await self._services.refuse_if_overtaken()
+        # What became of the run itself counts for everything else that has happened.
+        for happened in [one for one in run.inputs if isinstance(one, RunSeen | RunGone)]:
+            await self._see_run(run, happened)
+            run.inputs = deque(one for one in run.inputs if one is not happened)
         if not run.loaded:
+            await self._services.refuse_if_overtaken()
             await self._begin(run)
             if run.admitted and not run.closed:
                 # A run that was ending before a crash goes on ending: nothing that was said meanwhile revives it.
@@ -131,11 +129,15 @@ class RunTurn:
 
     # --- inputs
 
-    def _see_run(self, run: RunMemory, happened: RunSeen | RunGone) -> None:
+    async def _see_run(self, run: RunMemory, happened: RunSeen | RunGone) -> None:
         if isinstance(happened, RunGone):
             run.deleted = True
             return
         seen = happened.run
+        if happened.fetched or _was_changed(seen.metadata, run.run.metadata):
+            # A version that was not written here may be a successor's, or come after one: with it the guard of writes
+            # lets pass whatever a leader that stood still meanwhile would write over it.
+            await self._services.refuse_if_overtaken()
         run.deleted = run.deleted or seen.metadata.deletion_timestamp is not None
         if not happened.fetched and _is_older(seen.metadata, run.run.metadata):
             return
@@ -185,7 +187,9 @@ class RunTurn:
                 if gone is not None and not run.deleted and gone.uid == node.metadata.uid:
                     run.unwritten[gone.path] = None
                     run.set_status(gone, gone.status.model_copy())
-            case ToolsChanged() | RunSeen() | RunGone():
+            case RunSeen() | RunGone():
+                await self._see_run(run, happened)
+            case ToolsChanged():
                 pass
             case _:
                 assert_never(happened)
@@ -200,10 +204,11 @@ class RunTurn:
             run.spare_report_ids.append(report_id)
             return
         if report.seq > node.status.seq:
-            if node.status.phase is NodePhase.PENDING:
-                # It had begun before a crash, and nobody wrote down that it might: decided anew, it may.
+            if node.status.phase in _UNDECIDED:
+                # It went on before a crash, and nobody wrote down that it might: decided anew, it may.
                 await self._settle(run)
-            if node.status.phase is NodePhase.PENDING:
+            if is_held(node.status) and not report.recovering:
+                # Or a human had let it go on: the answer is read again as well.
                 run.unplaced.append(ReportArrived(report_id, report))
                 return
             self._know_call(run, node)
@@ -598,6 +603,10 @@ def _is_older(seen: ObjectMeta, known: ObjectMeta) -> bool:
     """Tell whether a watch event is older than what memory holds (numeric versions, as every real server has)."""
     left, right = seen.resource_version, known.resource_version
     return left.isdigit() and right.isdigit() and int(left) < int(right)
+
+
+def _was_changed(seen: ObjectMeta, known: ObjectMeta) -> bool:
+    return seen.resource_version != known.resource_version and not _is_older(seen, known)
 
 
 def new_memory(run: AgentRun) -> RunMemory:
