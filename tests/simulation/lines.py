@@ -7,6 +7,7 @@ What holds for every process at a moment stands in the surroundings, which the m
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import random
 from collections import Counter
@@ -48,6 +49,7 @@ class Surroundings:
     def __init__(self, seed: int, cluster: MemoryCluster, watches_are_troubled: bool) -> None:
         """``watches_are_troubled``: whether anything will happen to watches in this history."""
         self._open: Counter[MishapKind] = Counter()
+        self._open_total = 0
         self.struck: Counter[str] = Counter()
         """How often something of a kind went wrong."""
         self.watches_are_troubled = watches_are_troubled
@@ -60,15 +62,17 @@ class Surroundings:
     @property
     def now(self) -> bool:
         """Whether anything is wrong that lasts for a while."""
-        return any(self._open.values())
+        return self._open_total > 0
 
     def begin(self, kind: MishapKind) -> None:
         """Let a kind strike from now on."""
         self._open[kind] += 1
+        self._open_total += 1
 
     def end(self, kind: MishapKind) -> None:
         """Let it strike no more, unless it was begun twice."""
         self._open[kind] -= 1
+        self._open_total -= 1
 
     def note(self, kind: MishapKind) -> None:
         """Count what strikes once."""
@@ -138,7 +142,8 @@ class Line:
     async def step(self, step: Step, work: Callable[[], Awaitable[Any]]) -> Any:
         """Do one step outside, unless something comes in between."""
         around = self.around
-        await self.awake.wait()
+        if not self.awake.is_set():
+            await self.awake.wait()
         self.refuse_if_dead()
         self.steps += 1
         if self.dies_at == self.steps:
@@ -147,6 +152,11 @@ class Line:
             self.die()
             self.tell(self.name, f"dies at step {self.steps}, {'after' if self.after else 'before'} {step.method}")
         self.refuse_if_dead()
+        if not around.now:
+            answer = await self._carry_out(step, work)
+            if around.now or self.dead or not self.awake.is_set():
+                await self._come_back(step)
+            return answer
         if around.strikes(self._away(step)):
             await asyncio.sleep(0.05)
             self.refuse_if_dead()
@@ -161,13 +171,17 @@ class Line:
             raise self._failure(step)
         await self._dawdle()
         answer = await self._carry_out(step, work)
+        await self._come_back(step)
+        return answer
+
+    async def _come_back(self, step: Step) -> None:
+        """Have the answer reach the process, unless something comes in between."""
         await self._dawdle()
         await self.awake.wait()
         self.refuse_if_dead()
-        if around.strikes(self._away(step)):
+        if self.around.strikes(self._away(step)):
             # It went away while the answer was on its way.
             raise self._failure(step)
-        return answer
 
     async def _carry_out(self, step: Step, work: Callable[[], Awaitable[Any]]) -> Any:
         self.around.acting = self
@@ -220,9 +234,9 @@ class _Wire:
         if not inspect.iscoroutinefunction(found):
             return found
 
-        async def step(*arguments: Any, **named: Any) -> Any:
+        def step(*arguments: Any, **named: Any) -> Awaitable[Any]:
             taken = Step(self._line, self._name, method, arguments)
-            return await self._line.step(taken, lambda: found(*arguments, **named))
+            return self._line.step(taken, functools.partial(found, *arguments, **named))
 
         setattr(self, method, step)
         return step
@@ -307,7 +321,7 @@ class OwnClock:
 
     def now(self) -> datetime:
         """Return what it takes for the present moment."""
-        return self._clock.now() + self.ahead
+        return self._clock.now() + self.ahead if self.ahead else self._clock.now()
 
 
 async def _nothing() -> None:

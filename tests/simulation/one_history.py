@@ -50,6 +50,8 @@ _LAST_SECONDS = 5
 _PATIENCE_SECONDS = 12
 _LEASE = LeaseTiming(timedelta(minutes=3), timedelta(minutes=2), timedelta(seconds=10))
 """How often the lead is renewed. Who has lost it may go on for longer than with the product's settings, without any."""
+_WORKER = WorkerSettings(take_block=timedelta(seconds=5))
+"""It polls seldom: what it polls for is told by events as well."""
 _VALIDATOR = SchemaValidator()
 _WATCHES = (MishapKind.EVENTS_LATE, MishapKind.EVENTS_AGAIN, MishapKind.WATCH_BREAKS, MishapKind.CLUSTER_AWAY)
 
@@ -168,7 +170,7 @@ class SimulatedWorld(World):
             identity,
             dict.fromkeys(ToolType, process),
             _VALIDATOR,
-            WorkerSettings(),
+            _WORKER,
             self.entropy.token,
         )
         process.line.process = process.task = asyncio.get_running_loop().create_task(

@@ -146,7 +146,7 @@ def _commit_without_token() -> Iterator[None]:
         yield
 
 
-@_sabotage("claim-without-record", "no_once_effect_happens_twice", 30)
+@_sabotage("claim-without-record", "no_once_effect_happens_twice", 16)
 def _claim_without_record() -> Iterator[None]:
     """The gate gives leave without looking at the idempotency record: an equal call may have been made."""
     gate = MemoryLedger._gate
@@ -188,7 +188,7 @@ def _dispatch_without_seq() -> Iterator[None]:
         yield
 
 
-@_sabotage("timed-out-to-retry", "no_transition_is_illegal", 0)
+@_sabotage("timed-out-to-retry", "no_transition_is_illegal", 1)
 def _timed_out_to_retry() -> Iterator[None]:
     """A call that timed out is tried again without asking what became of it.
 
@@ -247,7 +247,7 @@ def _reclaim_without_record() -> Iterator[None]:
         yield
 
 
-@_sabotage("slot-as-counter", "slots_are_never_exceeded", 598)
+@_sabotage("slot-as-counter", "slots_are_never_exceeded", 50)
 def _slot_as_counter() -> Iterator[None]:
     """A limit is a number that goes up with an order and down with each giving back: who holds a slot is not known.
 

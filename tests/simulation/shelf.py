@@ -92,7 +92,7 @@ class HouseRules:
             ledger_look=timedelta(seconds=5),
             pool_poll=timedelta(seconds=5),
             report_block=timedelta(seconds=5),
-            sweep_every=timedelta(seconds=50),
+            sweep_every=timedelta(seconds=100),
         )
 
 

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import structlog
 
@@ -61,6 +61,8 @@ class Worker:
         maker = AttemptMaker(executors, validator)
         self._handler = OrderHandler(ledger, identity, maker, self._settings, new_token, self._draining, self._observer)
         self._alive: asyncio.Task[None] | None = None
+        self._drain: asyncio.Task[Literal[True]] | None = None
+        """Ends when the drain is asked for: one for all that wait for it as well."""
 
     @property
     def state(self) -> str:
@@ -125,6 +127,13 @@ class Worker:
 
     async def _work(self, take: Callable[[], Awaitable[None]], patience: timedelta | None) -> None:
         """Be a worker for as long as ``take`` does, and until all calls have ended."""
+        try:
+            await self._be_registered(take, patience)
+        finally:
+            if self._drain is not None:
+                self._drain.cancel()
+
+    async def _be_registered(self, take: Callable[[], Awaitable[None]], patience: timedelta | None) -> None:
         registering = asyncio.ensure_future(
             self._patience.insist(
                 lambda: self._ledger.register_worker(self._identity, CONTRACT_VERSION), within=patience
@@ -240,12 +249,12 @@ class Worker:
 
     async def _unless_draining(self, future: asyncio.Future[_Answer]) -> _Answer | None:
         """Wait for the future, or for the drain, which cancels it."""
-        draining = asyncio.ensure_future(self._draining.wait())
+        drain = self._drain = self._drain or asyncio.create_task(self._draining.wait(), name="drain")
+        either: tuple[asyncio.Future[Any], ...] = (future, drain)
         try:
-            await asyncio.wait((future, draining), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             return future.result() if future.done() else None
         finally:
-            draining.cancel()
             if not future.done():
                 future.cancel()
-            await asyncio.gather(draining, future, return_exceptions=True)
+                await asyncio.gather(future, return_exceptions=True)

@@ -246,27 +246,30 @@ def _significant(number: Decimal) -> tuple[str, int]:
 
 
 def _write(value: JsonValue, out: list[str]) -> None:
-    if value is None:
+    # What most of a document consists of comes first.
+    if isinstance(value, str):
+        out.append(encode_basestring(value))
+    elif isinstance(value, dict):
+        before = "{"
+        for key in _in_order(value):
+            item = value[key]
+            if isinstance(item, str):
+                out.append(f"{before}{encode_basestring(key)}:{encode_basestring(item)}")
+            else:
+                out.append(f"{before}{encode_basestring(key)}:")
+                _write(item, out)
+            before = ","
+        out.append("}" if before == "," else "{}")
+    elif value is None:
         out.append("null")
     elif value is True:
         out.append("true")
     elif value is False:
         out.append("false")
-    elif isinstance(value, str):
-        out.append(encode_basestring(value))
     elif isinstance(value, int):
         out.append(str(value))
     elif isinstance(value, Decimal):
         out.append(_number_text(value))
-    elif isinstance(value, dict):
-        out.append("{")
-        for index, key in enumerate(_in_order(value)):
-            if index:
-                out.append(",")
-            out.append(encode_basestring(key))
-            out.append(":")
-            _write(value[key], out)
-        out.append("}")
     elif isinstance(value, list | tuple):
         out.append("[")
         for index, item in enumerate(value):

@@ -267,6 +267,8 @@ class NamespaceState:
         """Return a pool's streams by priority; inside a priority they take turns."""
         found = self.streams.get(pool, {})
         ordered: list[tuple[str, Stream]] = []
+        if not any(stream.entries for stream in found.values()):
+            return ordered
         for priority in ("P0", "P1", "P2", "P3"):
             same = [name for name in sorted(found) if name.endswith(priority)]
             ordered.extend(
