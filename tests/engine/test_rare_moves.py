@@ -1,6 +1,7 @@
 """Moves that need an unlucky moment: cancels, drains and recoveries that meet each other."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,75 @@ def test_an_equal_call_behind_an_outcome_that_nobody_settled_is_recovered_first(
         tools,
         "tools: {pay: [{crash: after-effect}], look: [{result: {}}, {result: {state: done, payment: {id: 1}}}]}",
     )
+
+
+def test_a_worker_that_drains_while_it_waits_for_a_call_to_end_leaves_that_to_another() -> None:
+    tools = """
+    pay:
+      timeout: 10s
+      recovery:
+        lookup: {tool: look, params: {key: "${key}"}}
+        outcome:
+          running: {when: {path: result.state, op: eq, value: going}}
+          completed: {when: {path: result.state, op: eq, value: done}, result: result.payment}
+    look: {sideEffect: None}
+    """
+
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker("first")
+        world.apply_run("nodes: [{name: pay, tool: pay}]")
+        await world.until(lambda: world.counts.calls["look"] == 1)
+        await asyncio.sleep(0.2)
+        assert world.worker is not None
+        world.worker.request_drain()
+        world.start_worker("second")
+        assert (await world.ended(within=60)).phase == "Succeeded"
+        pay = world.nodes()["pay"]
+        assert [(str(line.from_phase), line.reason) for line in pay.timeline if line.to_phase == "TimedOut"] == [
+            ("Running", "EffectUnknown"),
+            ("Running", "HandedBack"),
+        ]
+        assert (pay.result, pay.attempt) == ({"id": 1}, 1)
+
+    looks = "[{result: {state: going}}, {result: {state: done, payment: {id: 1}}}]"
+    in_world(test, tools, f"tools: {{pay: [{{failure: {{effect: Unknown}}}}], look: {looks}}}")
+
+
+@pytest.mark.parametrize("drained", [False, True], ids=["turned away by the gate", "handed back"])
+def test_a_recovery_that_comes_back_is_sent_again_a_moment_later(drained: bool) -> None:
+    tools = """
+    pay:
+      timeout: 10s
+      recovery:
+        lookup: {tool: look, params: {key: "${key}"}}
+        outcome: {completed: {when: {path: result.state, op: eq, value: done}, result: result.payment}}
+    look: {sideEffect: None, timeout: 20s}
+    """
+
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker("first")
+        gate, turned_away = world.ledger._gate, list[str]()
+
+        def turn_away_once(space: Any, node: Any, order: Any, record: Any, *asker: Any, recovers: bool) -> Any:
+            if recovers and not drained and not turned_away:
+                turned_away.append(order.node_path)
+                record.reserved_for, record.reserved_until = "another", world.clock.now_ms() + 500
+            return gate(space, node, order, record, *asker, recovers=recovers)
+
+        world.ledger._gate = turn_away_once  # type: ignore[method-assign]
+        world.apply_run("nodes: [{name: pay, tool: pay}]")
+        if drained:
+            await world.until(lambda: world.counts.calls["look"] == 1)
+            assert world.worker is not None
+            world.worker.request_drain()
+            world.start_worker("second")
+        assert (await world.ended(within=30)).phase == "Succeeded"
+        assert turned_away == ([] if drained else ["pay"])
+
+    looks = "[{result: {state: done, payment: {id: 1}}, delay: 5s}, {result: {state: done, payment: {id: 1}}}]"
+    in_world(test, tools, f"tools: {{pay: [{{failure: {{effect: Unknown}}}}], look: {looks}}}")
 
 
 def test_a_node_that_is_not_needed_any_more_leaves_the_line_of_the_record_that_it_waited_for() -> None:

@@ -97,7 +97,7 @@ class Reason(StrEnum):
     CLAIMED = "Claimed"
     """A worker has claimed the order at the gate."""
     HANDED_BACK = "HandedBack"
-    """The order came back without having been executed; no attempt was used."""
+    """The order came back, nothing was executed under it, and it was no attempt."""
     ORDER_LOST = "OrderLost"
     """The ledger does not know the order any more, and nobody had claimed it."""
     NEVER_CLAIMED = "NeverClaimed"

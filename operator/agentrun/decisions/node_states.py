@@ -74,7 +74,7 @@ TRANSITIONS: tuple[TransitionRow, ...] = (
     _row(P.RUNNING, P.SUCCEEDED, "committed under the current claim", R.COMPLETED),
     _row(P.RUNNING, P.FAILED, "a failure was committed with its class and effect", *_FAILURE_REASONS),
     _row(P.RUNNING, P.READY, "the worker undid its claim before anything was executed (drain)", R.HANDED_BACK),
-    _row(P.RUNNING, P.TIMED_OUT, "the attempt's deadline and one heartbeat passed without a report; no heartbeat came for too long; the worker of a Once tool reported the effect as unknown", R.ATTEMPT_TIMEOUT, R.HEARTBEAT_LOST, R.EFFECT_UNKNOWN, R.LEDGER_LOST),
+    _row(P.RUNNING, P.TIMED_OUT, "the attempt's deadline and one heartbeat passed without a report; no heartbeat came for too long; the worker of a Once tool reported the effect as unknown; the worker that had found it still being executed gave the recovery back (drain)", R.ATTEMPT_TIMEOUT, R.HEARTBEAT_LOST, R.EFFECT_UNKNOWN, R.LEDGER_LOST, R.HANDED_BACK),
     _row(P.TIMED_OUT, P.RUNNING, "the recovery found it still executing and adopted it: it polls and commits, it never executes", R.RECOVERED_RUNNING),
     _row(P.RUNNING, P.QUARANTINED, "an adopted call's outcome stayed unknown and the tool is Once", R.OUTCOME_UNKNOWN),
     _row(P.TIMED_OUT, P.SUCCEEDED, "the recovery established that it completed", R.RECOVERED_COMPLETED),

@@ -130,7 +130,8 @@ def _read(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
         ):
             if status.phase is NodePhase.QUEUED:
                 return [_leave_queue(reading, status)]
-            asks = status.phase is NodePhase.TIMED_OUT and report.recovering
+            # One that was read is read again at each look: it must not put off what comes after it.
+            asks = status.phase is NodePhase.TIMED_OUT and report.recovering and status.recovering
             return [_not_recovered(reading, status)] if asks else []
         case ReportKind.HANDED_BACK:
             return _handed_back(reading, status)
@@ -362,8 +363,8 @@ def _failed_unused(reason: Reason, said: str, actor: Actor) -> Move:
 
 def _handed_back(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
     report = reading.report
-    if status.phase is NodePhase.TIMED_OUT and report.recovering:
-        return [_not_recovered(reading, status)]
+    if report.recovering:
+        return _recovery_handed_back(reading, status)
     changes: dict[str, object] = {"due_at": reading.facts.run.now + _HAND_BACK_PAUSE, "waiting_for": report.reason}
     if status.phase is NodePhase.QUEUED:
         return [Move(NodePhase.READY, Reason.HANDED_BACK, report.reason, changes, reading.actor)]
@@ -372,6 +373,19 @@ def _handed_back(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecisio
         changes["attempt"] = status.attempt - 1
         return [Move(NodePhase.READY, Reason.HANDED_BACK, report.reason, changes, reading.actor)]
     return []
+
+
+def _recovery_handed_back(reading: _Reading, status: AgentNodeStatus) -> list[NodeDecision]:
+    """Have another worker ask what became of the call; the recovery's time goes on."""
+    if not status.recovering:
+        return []
+    if status.phase is NodePhase.TIMED_OUT:
+        return [_not_recovered(reading, status)]
+    if status.phase is not NodePhase.RUNNING:
+        return []
+    said = f"worker {status.worker}, which had found it still being executed, gave the recovery back"
+    changes = {"deadline": status.deadline, "due_at": reading.facts.run.now + _HAND_BACK_PAUSE}
+    return [Move(NodePhase.TIMED_OUT, Reason.HANDED_BACK, said, changes, reading.actor)]
 
 
 def _record_freed(status: AgentNodeStatus) -> tuple[NodeDecision, ...]:
