@@ -233,5 +233,5 @@ def test_somebody_elses_deployment_is_left_alone(pools: PoolSite) -> None:
     site.kubectl("create", "deployment", name, "--image=theirs:1")
     pools.start_operator()
     site.apply_run("r", [call("one")])
-    site.until(lambda: "is not this pool's" in wait_messages(site, "r"))
+    site.until(lambda: "exists and is somebody else's" in wait_messages(site, "r"))
     assert site.get("deployment", name)["spec"]["template"]["spec"]["containers"][0]["image"] == "theirs:1"

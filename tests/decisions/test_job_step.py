@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrun.contract.run import Priority
 from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.jobs.job_step import (
     CreateJob,
@@ -50,6 +51,7 @@ def build_wish(stage: JobStage = JobStage.START) -> JobWish:
         seq=1,
         run_uid="run-uid",
         tool="act",
+        priority=Priority.P2,
         spec=build_tool(secrets=["mail"]),
         lookup=None,
         longest_call=timedelta(seconds=90),

@@ -67,11 +67,11 @@ class PoolSite:
         environment = {one["name"]: self._value_of(one, pod) for one in container["env"]}
         for name in ("LISTEN", "SECRETS_DIRECTORY"):
             # Its address and its mounts are the pod's own.
-            environment.pop(f"AGENTRUN_WORKER_{name}")
+            environment.pop(f"AGENTRUN_WORKER_{name}", None)
         name = str(pod["metadata"]["name"])
         process = self.site.start_process(
             name,
-            ["-m", "agentrun_worker", "run", "--import-path", str(self.site.folder / "tools")],
+            ["-m", "agentrun_worker", *container["command"][1:], "--import-path", str(self.site.folder / "tools")],
             {key: value for key, value in environment.items() if key.startswith("AGENTRUN_")},
         )
         ready = [{"type": "Ready", "status": "True"}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TypeVar, assert_never
@@ -10,7 +11,9 @@ from typing import TypeVar, assert_never
 from prometheus_client import CollectorRegistry
 
 from agentrun.contract.node import TERMINAL_NODE_PHASES, AgentNodeStatus, NodePhase
+from agentrun.controller.jobs.job_report import JobReport
 from agentrun.controller.pools.pool_report import PoolReport
+from agentrun.decisions.jobs.job_wishes import JobKey
 from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.engine.observer import (
     EngineFact,
@@ -50,6 +53,7 @@ class OperatorMetrics:
         self._epoch = 0
         self._survey = EngineSurvey()
         self._pools: Mapping[PoolKey, PoolReport] = {}
+        self._jobs: Mapping[JobKey, JobReport] = {}
         self.leads = False
         """Whether this operator decides."""
         self._show_gauges(liveness)
@@ -110,6 +114,10 @@ class OperatorMetrics:
         """Show what the pools are like, until the next report."""
         self._pools = reports
 
+    def show_jobs(self, reports: Mapping[JobKey, JobReport]) -> None:
+        """Show which Jobs orders wait for, until the next report."""
+        self._jobs = reports
+
     def _note_move(self, moved: NodeMoved) -> None:
         book, namespace, tool = self._book, moved.namespace, moved.tool
         before, after = moved.before, moved.after
@@ -140,6 +148,8 @@ class OperatorMetrics:
         show(Metric.POOL_SLOTS, lambda: _labelled(self._survey.queue.announced))
         show(Metric.POOL_WORKERS, self._pool_workers)
         show(Metric.POOL_FAULT, self._pool_faults)
+        show(Metric.JOBS_STARTING, self._jobs_starting)
+        show(Metric.JOB_FAULTS, self._job_faults)
         show(Metric.WATCH_AGE, self._watch_ages)
         show(Metric.LEDGER_AGE, lambda: {(): self._now() - self._ledger_at})
         show(Metric.LEADER, lambda: {(): float(self.leads)})
@@ -157,6 +167,15 @@ class OperatorMetrics:
 
     def _pool_faults(self) -> dict[LabelSet, float]:
         return {(*key, report.fault.reason): 1.0 for key, report in self._pools.items() if report.fault}
+
+    def _jobs_starting(self) -> dict[LabelSet, float]:
+        return dict(Counter((key.namespace, report.tool) for key, report in self._jobs.items()))
+
+    def _job_faults(self) -> dict[LabelSet, float]:
+        found = (
+            (key.namespace, report.tool, report.fault.reason) for key, report in self._jobs.items() if report.fault
+        )
+        return dict(Counter(found))
 
     def _watch_ages(self) -> dict[LabelSet, float]:
         now = self._now()

@@ -18,12 +18,13 @@ from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_cluster import ApiCluster
 from agentrun.controller.event_poster import EventPoster
 from agentrun.controller.install_binding import InstallBinding
+from agentrun.controller.jobs.jobs_of_process import build_job_keeper
 from agentrun.controller.kopf_source import KopfSource, Listeners
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.node_deletions import NodeDeletions
 from agentrun.controller.operator_settings import OperatorSettings
 from agentrun.controller.operator_signs import OperatorSigns
-from agentrun.controller.pools.pools_of_process import build_pool_keeper
+from agentrun.controller.pools.pools_of_process import build_pool_keeper, build_worker_access
 from agentrun.controller.served_kinds import wait_for_kinds, warn_of_missing_namespaces
 from agentrun.controller.session_leases import ApiSessionLeases
 from agentrun.controller.unreadable_objects import UnreadableObjects
@@ -173,6 +174,8 @@ class OperatorProcess:
                 nodes_kept=settings.retention_nodes,
                 runs_kept_with_nodes=settings.retention_max_finished_runs,
                 unverified_decisions=unverified,
+                jobs=settings.jobs_enabled,
+                jobs_starting=settings.jobs_starting,
             ),
             sessions=ApiSessionLeases(client, clock, settings.session_lease),
             observer=Observers(signs.metrics, events),
@@ -196,9 +199,13 @@ class OperatorProcess:
         lead = asyncio.create_task(leadership.hold(), name="lead")
         observing = asyncio.create_task(source.run(), name="kopf")
         posting = asyncio.create_task(events.run(), name="events")
+        access = build_worker_access(settings, client, ledger, clock)
         if settings.pools_enabled:
-            pools = build_pool_keeper(settings, client, ledger, clock, scheduler, cluster, signs.metrics.show_pools)
+            pools = build_pool_keeper(settings, client, access, clock, scheduler, cluster, signs.metrics.show_pools)
             watches.append(asyncio.create_task(pools.run(), name="pools"))
+        if settings.jobs_enabled:
+            jobs = build_job_keeper(settings, client, access, clock, scheduler, cluster, signs.metrics.show_jobs)
+            watches.append(asyncio.create_task(jobs.run(), name="jobs"))
         signs.follow(scheduler.survey, engine, *watches, lead, observing, posting)
         _log.info(
             "started",
@@ -207,6 +214,7 @@ class OperatorProcess:
             webhook=str(settings.webhook_listen or "none"),
             unverified_decisions=unverified.value,
             pools=settings.pools_enabled,
+            jobs=settings.jobs_enabled,
         )
         done, _ = await asyncio.wait(
             (engine, *watches, lead, observing, posting, asked), return_when=asyncio.FIRST_COMPLETED

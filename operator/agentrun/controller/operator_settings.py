@@ -151,6 +151,13 @@ class OperatorSettings(BaseSettings):
     approvals_unverified: UnverifiedDecisions | None = None
     """What becomes of decisions that no webhook has sealed; None: refused where the webhook is on, else no more than
     approve and reject."""
+    jobs_enabled: bool = False
+    """Whether the operator makes a Job for each attempt of tools of mode Job; else their pools make the calls. What
+    the settings of pools say about pods and their way to the ledger holds for Jobs as well."""
+    jobs_starting: Annotated[int, Field(ge=1, le=10_000)] = 10
+    """Attempts of one tool whose Jobs may be starting at a time."""
+    jobs_keep_ended: Duration = timedelta(hours=1)
+    """How long a Job that has ended is left, with its pod and its logs."""
     pools_enabled: bool = False
     """Whether the operator starts the workers; else somebody does who runs ``agentrun-worker``."""
     pools_image: Annotated[str, Field(max_length=512)] = "agentrun-worker"
@@ -208,7 +215,7 @@ class OperatorSettings(BaseSettings):
     @model_validator(mode="after")
     def _pods_reach_the_ledger(self) -> OperatorSettings:
         url = self.pools_ledger_url or self.redis
-        if self.pools_enabled and url.get_secret_value().startswith("unix:"):
+        if (self.pools_enabled or self.jobs_enabled) and url.get_secret_value().startswith("unix:"):
             raise ValueError("pools_ledger_url must be given: no pod reaches the ledger's socket")
         return self
 

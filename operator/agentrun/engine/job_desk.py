@@ -177,6 +177,7 @@ class JobDesk:
             seq=seq,
             run_uid=run.uid,
             tool=call.tool.name,
+            priority=node.status.priority,
             spec=tool,
             lookup=(recovery.lookup.tool, lookup.spec) if recovery is not None and lookup is not None else None,
             longest_call=run.waits.recovery if recovers else attempt_timeout(node.spec.node.timeout, tool),

@@ -63,7 +63,7 @@ class Label:
 
 LABELS: Mapping[str, Label] = {
     "namespace": Label("namespace of the run or the pool", None),
-    "pool": Label("pool of workers", None),
+    "pool": Label("pool of workers; with `.jobs` behind it the calls of its tools that have Jobs", None),
     "tool": Label("name of the AgentTool", None),
     "phase": Label("phase of the run or the node", frozenset(NodePhase) | frozenset(RunPhase)),
     "reason": Label("[reason](reasons.md); a tool's own word counts as `ToolFailed`", frozenset(Reason)),
@@ -161,6 +161,10 @@ class Metric(Enum):
         _O, "agentrun_pool_workers", "namespace pool state", "Workers of a pool that the operator keeps")
     POOL_FAULT = _gauge(
         _O, "agentrun_pool_fault", "namespace pool fault", "1 while this keeps a pool from its workers")
+    JOBS_STARTING = _gauge(
+        _O, "agentrun_jobs_starting", "namespace tool", "Orders that wait for the pod of their Job")
+    JOB_FAULTS = _gauge(
+        _O, "agentrun_job_faults", "namespace tool fault", "Of them, those that something keeps from starting")
 
     # the scheduler's own work
     TURN = _histogram(_O, "agentrun_turn_seconds", "", "Duration of a run's turn, writes included", _TURN)

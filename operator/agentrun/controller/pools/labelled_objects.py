@@ -1,7 +1,7 @@
 """A list and a watch of one kind by label: what exists of it, as it was seen last.
 
-Used by the pool keeper for Deployments and pods. Keeps the objects in memory without what nobody reads; decides
-nothing, and writes nothing.
+Used by the keepers of pools and Jobs for these and their pods. Keeps the objects in memory without what nobody reads;
+decides nothing, and writes nothing.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class LabelledObjects:
             except HeldBackError as error:
                 self._version = ""
                 if self.refused is None:
-                    _log.warning("pools_not_observed", cause=str(error))
+                    _log.warning("objects_not_observed", path=self._path, cause=str(error))
                 self.refused = error
                 self._changed()
                 await asyncio.sleep(_REFUSED_PAUSE.total_seconds())
             except (ClusterUnavailableError, GoneError) as error:
                 self._version = ""
-                _log.info("pool_watch_interrupted", path=self._path, cause=str(error))
+                _log.info("object_watch_interrupted", path=self._path, cause=str(error))
                 await asyncio.sleep(_PAUSE.total_seconds())
 
     async def _list(self) -> None:

@@ -18,7 +18,9 @@ import structlog
 from agentrun.contract.exact_json import JsonObject
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import ObjectRefusedError
+from agentrun.controller.pools.held_back import AGAIN_SOON, BUG, AccountNotAllowedError, explain_failure
 from agentrun.controller.pools.labelled_objects import LabelledObjects, find_name, find_uid
+from agentrun.controller.pools.our_objects import ForeignObjectError
 from agentrun.controller.pools.pool_manifests import (
     LedgerAccess,
     PoolManifests,
@@ -28,7 +30,7 @@ from agentrun.controller.pools.pool_manifests import (
 from agentrun.controller.pools.pool_report import PoolReport
 from agentrun.controller.pools.pool_settings import PoolSettings
 from agentrun.controller.pools.pool_sights import find_refusal, is_leaving, pool_key_of, read_pod, read_pool
-from agentrun.controller.pools.pool_writer import ForeignObjectError, PoolWriter, deployments_path, pods_path
+from agentrun.controller.pools.pool_writer import PoolWriter, deployments_path, pods_path
 from agentrun.decisions.pools.pod_faults import PodSight, PoolFault, find_pool_fault
 from agentrun.decisions.pools.pool_step import (
     CreatePool,
@@ -44,26 +46,14 @@ from agentrun.decisions.pools.pool_step import (
 )
 from agentrun.decisions.pools.pool_wishes import PoolKey, PoolWish, ToolInUse, build_wishes
 from agentrun.engine.clock import Clock
-from agentrun.engine.cluster_port import (
-    ClusterUnavailableError,
-    ConflictError,
-    ForbiddenError,
-    GoneError,
-    HeldBackError,
-    QuotaExceededError,
-)
+from agentrun.engine.cluster_port import ClusterUnavailableError, ConflictError, GoneError
 from agentrun.engine.observer import PoolSurvey
-from agentrun.ledger.port import LedgerUnavailableError
-from agentrun.ledger.worker_users import UsersForbiddenError
 
 _log = structlog.get_logger("agentrun.controller")
 _LOOK_EVERY = timedelta(seconds=1)
 _TOOLS_EVERY = timedelta(seconds=3)
 _TEND_EVERY = timedelta(minutes=10)
 """How often it is looked whether everything beside the pools is still there."""
-_AGAIN_SOON = timedelta(seconds=2)
-_AGAIN_LATER = timedelta(seconds=15)
-"""After a refusal that somebody has to do something about."""
 _STARTING = "the operator starts its workers"
 
 
@@ -163,7 +153,7 @@ class PoolKeeper:
                 answer = await self._client.request("GET", "/version")
             except (ClusterUnavailableError, GoneError) as error:
                 _log.info("server_version_unknown", cause=str(error))
-                await asyncio.sleep(_AGAIN_SOON.total_seconds())
+                await asyncio.sleep(AGAIN_SOON.total_seconds())
                 continue
             minor = read_minor(answer)
             self._writer = PoolWriter(self._client, "v1" if minor >= _BUDGETS_SINCE else "v1beta1")
@@ -265,7 +255,7 @@ class PoolKeeper:
         if wish is None:
             return None
         if wish.account is not None and wish.account not in self._settings.accounts:
-            raise _AccountNotAllowedError(wish.account)
+            raise AccountNotAllowedError(wish.account)
         access = await self._access.ensure(key.namespace)
         if pool.built is None or pool.built[:2] != (wish, access):
             pool.built = wish, access, build_pool(key, wish, self._settings, access, self._writer.budget_version)
@@ -317,7 +307,7 @@ class PoolKeeper:
             _log.debug("pool_postponed", namespace=key.namespace, pool=key.queue, cause=str(error))
             return
         if pool.hindrance != fault:
-            known = fault.reason != _BUG
+            known = fault.reason != BUG
             log = _log.warning if known else _log.error
             log("pool_held_back", namespace=key.namespace, pool=key.queue, reason=fault.reason, cause=fault.message,
                 exc_info=None if known else error)  # fmt: skip
@@ -377,41 +367,6 @@ class PoolKeeper:
 
 _BUDGETS_SINCE, _MARKS_SINCE = 21, 22
 """Minor versions of Kubernetes: policy/v1, and pods' deletion costs."""
-_BUG = "Bug"
-
-
-class _AccountNotAllowedError(Exception):
-    """A tool names an account that the settings do not allow."""
-
-    def __init__(self, account: str) -> None:
-        super().__init__(
-            f"execution.serviceAccountName {account} is not allowed: whoever runs the operator may add it to"
-            " pools.serviceAccounts"
-        )
-
-
-def explain_failure(error: Exception) -> tuple[PoolFault | None, timedelta]:
-    """Return what a failed step of a pool says to people, None where it passes by itself, and how long to wait."""
-    match error:
-        case QuotaExceededError():
-            return PoolFault("Quota", str(error)), _AGAIN_LATER
-        case ForbiddenError() | HeldBackError():
-            return PoolFault("Forbidden", str(error)), _AGAIN_LATER
-        case ObjectRefusedError():
-            return PoolFault("Refused", str(error)), _AGAIN_LATER
-        case ForeignObjectError():
-            return PoolFault("NameTaken", str(error)), _AGAIN_LATER
-        case _AccountNotAllowedError():
-            return PoolFault("Account", str(error)), _AGAIN_LATER
-        case UsersForbiddenError():
-            remedy = "let the operator's user make users (ACL SETUSER), or set pools.isolation to None"
-            return PoolFault(
-                "Ledger", f"the ledger's server refuses to make a user for workers: {error}; {remedy}"
-            ), _AGAIN_LATER
-        case LedgerUnavailableError() | ClusterUnavailableError() | ConflictError() | GoneError():
-            return None, _AGAIN_SOON
-        case _:
-            return PoolFault(_BUG, f"{type(error).__name__}: {error}"), _AGAIN_LATER
 
 
 def read_minor(version: JsonObject) -> int:

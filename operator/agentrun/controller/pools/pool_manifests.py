@@ -73,7 +73,7 @@ def build_pool(
     name = pool_object_name(settings.install, key, wish.pool)
     labels = _labels(settings.install, key)
     deployment = _build_deployment(key, wish, settings, access, labels)
-    policy = _build_policy(labels) if settings.network_policy else None
+    policy = build_policy({"matchLabels": labels}, listens=True) if settings.network_policy else None
     budget: JsonObject = {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
     digest = json_digest({"deployment": deployment, "policy": policy, "budget": budget, "scaling": wish.scaling.value})
     notes = {DIGEST_ANNOTATION: digest, SCALING_ANNOTATION: wish.scaling.value}
@@ -121,16 +121,17 @@ def _build_deployment(
     }
 
 
-def _build_policy(labels: JsonObject) -> JsonObject:
+def build_policy(selector: JsonObject, *, listens: bool) -> JsonObject:
+    """Return the spec of the NetworkPolicy for pods of workers; ``listens``: they answer probes and scrapes."""
     # Tools call hosts by name, which no NetworkPolicy knows: everything but the machine's own addresses is left open.
     # Pods are named apart, since not every network counts their addresses to the ranges.
     outside: list[JsonValue] = [
         {"ipBlock": {"cidr": cidr, "except": list(left_out)}} for cidr, left_out in _METADATA_ADDRESSES.items()
     ]
     return {
-        "podSelector": {"matchLabels": labels},
+        "podSelector": selector,
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
+        **({"ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}]} if listens else {}),
         "egress": [{"to": [{"namespaceSelector": {}}, *outside]}],
     }
 

@@ -1,4 +1,4 @@
-"""Reads Deployments and pods as the API server has them into what is decided about. Pure; called by the pool keeper."""
+"""Reads Deployments and pods as the API server has them into what is decided about. Pure; called by the keepers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ KEPT_COST = "100"
 
 def pool_key_of(found: JsonObject) -> PoolKey:
     """Return which pool an object belongs to."""
-    return PoolKey(_text(_part(found, "metadata"), "namespace"), _text(labels_of(found), POOL_LABEL))
+    return PoolKey(text_of(part_of(found, "metadata"), "namespace"), text_of(labels_of(found), POOL_LABEL))
 
 
 def labels_of(found: JsonObject) -> JsonObject:
     """Return an object's labels."""
-    return _part(_part(found, "metadata"), "labels")
+    return part_of(part_of(found, "metadata"), "labels")
 
 
 def read_pool(deployment: JsonObject, pods: Iterable[PodSight]) -> PoolSight:
     """Return a pool as its Deployment and its pods show it."""
-    notes = _part(_part(deployment, "metadata"), "annotations")
-    replicas = _part(deployment, "spec").get("replicas")
+    notes = part_of(part_of(deployment, "metadata"), "annotations")
+    replicas = part_of(deployment, "spec").get("replicas")
     return PoolSight(
-        digest=_text(notes, DIGEST_ANNOTATION),
+        digest=text_of(notes, DIGEST_ANNOTATION),
         replicas=replicas if isinstance(replicas, int) else 1,
         external=is_external(notes),
         workers=tuple(WorkerSight(pod.name, pod.kept) for pod in pods if not pod.leaving),
@@ -41,65 +41,74 @@ def read_pool(deployment: JsonObject, pods: Iterable[PodSight]) -> PoolSight:
 
 def is_leaving(found: JsonObject) -> bool:
     """Tell whether an object is being deleted."""
-    return "deletionTimestamp" in _part(found, "metadata")
+    return "deletionTimestamp" in part_of(found, "metadata")
 
 
 def read_pod(pod: JsonObject) -> PodSight:
     """Return what a pod's status says."""
-    meta, status = _part(pod, "metadata"), _part(pod, "status")
-    container = next((found for found in _list(status, "containerStatuses") if found.get("name") == CONTAINER), {})
-    waiting = _part(_part(container, "state"), "waiting")
+    meta, status = part_of(pod, "metadata"), part_of(pod, "status")
+    container = next((found for found in list_of(status, "containerStatuses") if found.get("name") == CONTAINER), {})
+    waiting = part_of(part_of(container, "state"), "waiting")
     # How it ended: just now, or before it was started again.
-    ended = _part(_part(container, "state"), "terminated") or _part(_part(container, "lastState"), "terminated")
+    ended = part_of(part_of(container, "state"), "terminated") or part_of(part_of(container, "lastState"), "terminated")
     code = ended.get("exitCode")
-    conditions = {_text(found, "type"): found for found in _list(status, "conditions")}
+    conditions = {text_of(found, "type"): found for found in list_of(status, "conditions")}
     scheduled = conditions.get("PodScheduled", {})
     refused = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     return PodSight(
-        name=_text(meta, "name"),
-        created_at=_time(meta.get("creationTimestamp")),
-        phase=_text(status, "phase"),
-        reason=_text(status, "reason"),
-        message=_text(status, "message"),
+        name=text_of(meta, "name"),
+        created_at=read_time(meta.get("creationTimestamp")),
+        phase=text_of(status, "phase"),
+        reason=text_of(status, "reason"),
+        message=text_of(status, "message"),
         ready=conditions.get("Ready", {}).get("status") == "True",
         leaving="deletionTimestamp" in meta,
-        unscheduled=(_text(scheduled, "message") or "no node fits") if refused else "",
-        waiting_reason=_text(waiting, "reason"),
-        waiting_message=_text(waiting, "message"),
-        ended_reason=_text(ended, "reason"),
+        leaves_by=read_time(meta.get("deletionTimestamp")) if "deletionTimestamp" in meta else None,
+        unscheduled=(text_of(scheduled, "message") or "no node fits") if refused else "",
+        waiting_reason=text_of(waiting, "reason"),
+        waiting_message=text_of(waiting, "message"),
+        ended_reason=text_of(ended, "reason"),
         exit_code=code if isinstance(code, int) else None,
-        kept=_text(_part(meta, "annotations"), DELETION_COST) == KEPT_COST,
+        kept=text_of(part_of(meta, "annotations"), DELETION_COST) == KEPT_COST,
     )
 
 
 def find_refusal(deployment: JsonObject) -> PoolFault | None:
     """Return why no pods can be made for a Deployment: a quota, a policy of the namespace."""
-    for condition in _list(_part(deployment, "status"), "conditions"):
+    for condition in list_of(part_of(deployment, "status"), "conditions"):
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
-            said = _text(condition, "message") or _text(condition, "reason")
-            quota = "exceeded quota" in said or "failed quota" in said
-            remedy = "raise the ResourceQuota, or delete what fills it" if quota else "it is tried again"
-            return PoolFault("Quota" if quota else "Refused", f"its pods are refused: {said}; {remedy}")
+            return explain_refusal(text_of(condition, "message") or text_of(condition, "reason"))
     return None
 
 
-def _time(value: JsonValue) -> datetime:
+def explain_refusal(said: str) -> PoolFault:
+    """Return what the API server's refusal of a pod is, as one of Kubernetes' own controllers has passed it on."""
+    quota = "exceeded quota" in said or "failed quota" in said
+    remedy = "raise the ResourceQuota, or delete what fills it" if quota else "it is tried again"
+    return PoolFault("Quota" if quota else "Refused", f"its pods are refused: {said}; {remedy}")
+
+
+def read_time(value: JsonValue) -> datetime:
+    """Return a moment as the API server writes it; the beginning of time where it is none."""
     try:
         return datetime.fromisoformat(str(value))
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _part(found: Mapping[str, JsonValue], field: str) -> JsonObject:
+def part_of(found: Mapping[str, JsonValue], field: str) -> JsonObject:
+    """Return an object inside an object; an empty one where there is none."""
     part = found.get(field)
     return part if isinstance(part, dict) else {}
 
 
-def _list(found: Mapping[str, JsonValue], field: str) -> list[JsonObject]:
+def list_of(found: Mapping[str, JsonValue], field: str) -> list[JsonObject]:
+    """Return the objects of a list inside an object."""
     part = found.get(field)
     return [item for item in part if isinstance(item, dict)] if isinstance(part, list) else []
 
 
-def _text(found: Mapping[str, JsonValue], field: str) -> str:
+def text_of(found: Mapping[str, JsonValue], field: str) -> str:
+    """Return a text inside an object; an empty one where there is none."""
     value = found.get(field)
     return value if isinstance(value, str) else ""

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from agentrun.contract.exact_json import JsonObject
 from agentrun.controller.api_client import ApiClient
-from agentrun.controller.api_errors import NameTakenError
 from agentrun.controller.api_objects import path_inside
 from agentrun.controller.event_poster import MERGE_PATCH
-from agentrun.controller.pools.labelled_objects import find_name
-from agentrun.controller.pools.pool_manifests import INSTALL_LABEL, POOL_LABEL, PoolManifests
-from agentrun.controller.pools.pool_sights import DELETION_COST, KEPT_COST, labels_of
+from agentrun.controller.pools.our_objects import OurObjects, merge_meta
+from agentrun.controller.pools.pool_manifests import PoolManifests
+from agentrun.controller.pools.pool_sights import DELETION_COST, KEPT_COST
 from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.engine.cluster_port import GoneError
-
-
-class ForeignObjectError(Exception):
-    """An object of the wanted name is somebody else's: it is left alone."""
 
 
 class PoolWriter:
@@ -28,28 +23,25 @@ class PoolWriter:
     def __init__(self, client: ApiClient, budget_version: str) -> None:
         """``budget_version``: of the API group policy that the server serves."""
         self._client = client
+        self._ours = OurObjects(client)
         self.budget_version = budget_version
         """Of the objects that are to be written."""
 
     async def create(self, key: PoolKey, wanted: PoolManifests, replicas: int | None) -> JsonObject:
         """Make the pool and return its Deployment as stored. Raises :class:`ForeignObjectError`."""
         await self.write_beside(key, wanted)
-        path = deployments_path(key.namespace)
-        try:
-            return await self._client.request("POST", path, _with_replicas(wanted.deployment, replicas))
-        except NameTakenError:
-            # Made by whoever led before: what it is made of is compared at the next look.
-            found = await self._client.request("GET", f"{path}/{wanted.name}")
-            _check_ours(found, wanted.deployment)
-            return found
+        # What was made by whoever led before is compared at the next look.
+        return await self._ours.find_or_create(
+            deployments_path(key.namespace), _with_replicas(wanted.deployment, replicas)
+        )
 
     async def replace(self, key: PoolKey, wanted: PoolManifests, seen: JsonObject) -> JsonObject:
         """Make what exists what is wanted; its number of workers, and what others noted on it, stay."""
         await self.write_beside(key, wanted)
-        spec, meta = seen.get("spec"), seen.get("metadata")
+        spec = seen.get("spec")
         replicas = spec.get("replicas") if isinstance(spec, dict) else None
         body = _with_replicas(wanted.deployment, replicas if isinstance(replicas, int) else None)
-        body["metadata"] = _merge_meta(meta if isinstance(meta, dict) else {}, wanted.deployment)
+        body["metadata"] = merge_meta(seen, wanted.deployment)
         return await self._client.request("PUT", f"{deployments_path(key.namespace)}/{wanted.name}", body)
 
     async def scale(self, key: PoolKey, name: str, replicas: int) -> JsonObject:
@@ -70,19 +62,13 @@ class PoolWriter:
 
     async def delete(self, key: PoolKey, name: str, uid: str) -> None:
         """Take the pool away, if it is still the one that was seen."""
-        options: JsonObject = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
-        }
-        await self._delete(f"{deployments_path(key.namespace)}/{name}", options)
+        await self._ours.delete(deployments_path(key.namespace), name, uid)
         await self.delete_beside(key.namespace, name)
 
     async def delete_beside(self, namespace: str, name: str) -> None:
         """Take away what stands beside a pool that is gone."""
         for path in (policies_path(namespace), self._budgets_path(namespace)):
-            await self._delete(f"{path}/{name}")
+            await self._ours.delete(path, name)
 
     async def list_beside(self, namespace: str | None, selector: str) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the NetworkPolicies and the PodDisruptionBudgets of pools."""
@@ -94,24 +80,8 @@ class PoolWriter:
     async def write_beside(self, key: PoolKey, wanted: PoolManifests) -> None:
         """Have NetworkPolicy and PodDisruptionBudget as wanted: before the pods that they are for."""
         if wanted.policy is not None:
-            await self._write(policies_path(key.namespace), wanted.name, wanted.policy)
-        await self._write(self._budgets_path(key.namespace), wanted.name, wanted.budget)
-
-    async def _write(self, path: str, name: str, wanted: JsonObject) -> None:
-        try:
-            await self._client.request("POST", path, wanted)
-        except NameTakenError:
-            found = await self._client.request("GET", f"{path}/{name}")
-            _check_ours(found, wanted)
-            meta = found.get("metadata")
-            body = {**wanted, "metadata": _merge_meta(meta if isinstance(meta, dict) else {}, wanted)}
-            await self._client.request("PUT", f"{path}/{name}", body)
-
-    async def _delete(self, path: str, options: JsonObject | None = None) -> None:
-        try:
-            await self._client.request("DELETE", path, options)
-        except GoneError:
-            return
+            await self._ours.write(policies_path(key.namespace), wanted.policy)
+        await self._ours.write(self._budgets_path(key.namespace), wanted.budget)
 
     def _budgets_path(self, namespace: str | None) -> str:
         return f"/apis/policy/{self.budget_version}{path_inside(namespace)}/poddisruptionbudgets"
@@ -137,21 +107,3 @@ def _with_replicas(deployment: JsonObject, replicas: int | None) -> JsonObject:
     if replicas is None or not isinstance(spec, dict):
         return dict(deployment)
     return {**deployment, "spec": {**spec, "replicas": replicas}}
-
-
-def _merge_meta(seen: JsonObject, wanted: JsonObject) -> JsonObject:
-    """Return the metadata of what was seen, guarded by its version, with our labels and annotations as wanted."""
-    ours = wanted.get("metadata")
-    ours = ours if isinstance(ours, dict) else {}
-    merged: JsonObject = {field: seen[field] for field in ("uid", "resourceVersion", "finalizers") if field in seen}
-    for field in ("labels", "annotations"):
-        theirs, our = seen.get(field), ours.get(field)
-        merged[field] = {**(theirs if isinstance(theirs, dict) else {}), **(our if isinstance(our, dict) else {})}
-    return {**merged, "name": ours.get("name"), "namespace": ours.get("namespace")}
-
-
-def _check_ours(found: JsonObject, wanted: JsonObject) -> None:
-    theirs, ours = labels_of(found), labels_of(wanted)
-    if any(theirs.get(label) != ours.get(label) for label in (INSTALL_LABEL, POOL_LABEL)):
-        name = find_name(found)[1]
-        raise ForeignObjectError(f"{wanted.get('kind')} {name} exists and is not this pool's: delete or rename it")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_cluster import ApiCluster
 from agentrun.controller.operator_settings import OperatorSettings
-from agentrun.controller.pools.pool_keeper import PoolBoard, PoolKeeper
+from agentrun.controller.pools.pool_keeper import AccessKeeper, PoolBoard, PoolKeeper
 from agentrun.controller.pools.pool_report import PoolReport
 from agentrun.controller.pools.pool_settings import PoolSettings
 from agentrun.controller.pools.worker_access import AccessSettings, WorkerAccess
@@ -18,16 +18,10 @@ from agentrun.engine.clock import Clock
 from agentrun.ledger.redis_ledger import RedisLedger
 
 
-def build_pool_keeper(
-    settings: OperatorSettings,
-    client: ApiClient,
-    ledger: RedisLedger,
-    clock: Clock,
-    board: PoolBoard,
-    cluster: ApiCluster,
-    show: Callable[[Mapping[PoolKey, PoolReport]], None],
-) -> PoolKeeper:
-    """Return the keeper of the pools that the settings ask for."""
+def build_worker_access(
+    settings: OperatorSettings, client: ApiClient, ledger: RedisLedger, clock: Clock
+) -> WorkerAccess:
+    """Return what gives workers their way to the ledger, those of pools and those of Jobs."""
     url = settings.pools_ledger_url or settings.redis
     access = AccessSettings(
         settings.install,
@@ -36,10 +30,23 @@ def build_pool_keeper(
         settings.pools_credentials_life,
         settings.pools_ledger_authority,
     )
+    return WorkerAccess(client, ledger.worker_users(), access, clock)
+
+
+def build_pool_keeper(
+    settings: OperatorSettings,
+    client: ApiClient,
+    access: AccessKeeper,
+    clock: Clock,
+    board: PoolBoard,
+    cluster: ApiCluster,
+    show: Callable[[Mapping[PoolKey, PoolReport]], None],
+) -> PoolKeeper:
+    """Return the keeper of the pools that the settings ask for."""
     return PoolKeeper(
         client,
         board,
-        WorkerAccess(client, ledger.worker_users(), access, clock),
+        access,
         build_pool_settings(settings),
         clock,
         settings.namespaces or (None,),

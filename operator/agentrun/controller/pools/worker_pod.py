@@ -1,7 +1,7 @@
 """The pod of a worker: hardened, told by its environment which queue it serves, with the files that its tools need.
 
 Pure: a wish and the settings in, a pod template out; equal ones give equal templates. Called for what is built of a
-pool. Says nothing of how many there are.
+pool, and of a Job. Says nothing of how many there are.
 """
 
 from __future__ import annotations
@@ -30,15 +30,24 @@ _SCRATCH_BYTES = "64Mi"
 _CANCEL_GRACE = timedelta(seconds=5)
 
 
-def build_pod_spec(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str) -> JsonObject:
-    """Return the spec of a pod of this pool; ``ledger_secret`` names the Secret with the ledger's URL."""
-    grace = wish.longest_call + _CANCEL_GRACE + settings.grace_margin
+def build_pod_spec(
+    key: PoolKey,
+    wish: PoolWish,
+    settings: PoolSettings,
+    ledger_secret: str,
+    order_patience: timedelta | None = None,
+) -> JsonObject:
+    """Return the spec of a pod of this pool; ``ledger_secret`` names the Secret with the ledger's URL.
+
+    With ``order_patience`` it is the pod of a Job: it waits so long for the one order of this queue, and ends with it.
+    """
+    grace = find_grace(wish, settings)
     spec: JsonObject = {
         "automountServiceAccountToken": wish.account is not None,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": -(-grace // timedelta(seconds=1)),
         "securityContext": _pod_security(settings),
-        "containers": [_build_container(key, wish, settings, ledger_secret)],
+        "containers": [_build_container(key, wish, settings, ledger_secret, order_patience)],
         "volumes": _build_volumes(wish, ledger_secret),
     }
     if wish.account is not None:
@@ -49,7 +58,14 @@ def build_pod_spec(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_
         spec["nodeSelector"] = dict(settings.node_selector)
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
+    if order_patience is not None:
+        spec["restartPolicy"] = "Never"
     return spec
+
+
+def find_grace(wish: PoolWish, settings: PoolSettings) -> timedelta:
+    """Return how long a pod that is told to end may take: a call under way comes to its end in it."""
+    return wish.longest_call + _CANCEL_GRACE + settings.grace_margin
 
 
 def _pod_security(settings: PoolSettings) -> JsonObject:
@@ -63,19 +79,18 @@ def _pod_security(settings: PoolSettings) -> JsonObject:
     return security
 
 
-def _build_container(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str) -> JsonObject:
+def _build_container(
+    key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str, order_patience: timedelta | None
+) -> JsonObject:
     amounts = fit_amounts(wish.amounts, settings.usual_amounts)
     return {
         "name": CONTAINER,
         "image": wish.image or settings.image,
         "imagePullPolicy": settings.pull_policy,
-        "command": ["agentrun-worker", "run"],
-        "env": _build_environment(key, wish, settings, ledger_secret),
-        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
-        # A ledger that is away fails neither of the first two: a restart would mend nothing.
-        "startupProbe": _probe("/healthz", every=2, failures=60),
-        "livenessProbe": _probe("/healthz", every=10, failures=6),
-        "readinessProbe": _probe("/readyz", every=5, failures=2),
+        "command": ["agentrun-worker", "run", *([] if order_patience is None else ["--one-order"])],
+        "env": _build_environment(key, wish, settings, ledger_secret, order_patience),
+        # Nobody asks the worker of a single order how it is: it is never restarted, and its time is limited anyway.
+        **(_answering() if order_patience is None else {}),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "privileged": False,
@@ -89,14 +104,30 @@ def _build_container(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledge
     }
 
 
-def _build_environment(key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str) -> list[JsonValue]:
+def _answering() -> JsonObject:
+    return {
+        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
+        # A ledger that is away fails neither of the first two: a restart would mend nothing.
+        "startupProbe": _probe("/healthz", every=2, failures=60),
+        "livenessProbe": _probe("/healthz", every=10, failures=6),
+        "readinessProbe": _probe("/readyz", every=5, failures=2),
+    }
+
+
+def _build_environment(
+    key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str, order_patience: timedelta | None
+) -> list[JsonValue]:
+    duty = (
+        {"SLOTS": str(settings.rules.slots), "LISTEN": f"0.0.0.0:{PORT}"}
+        if order_patience is None
+        else {"ORDER_PATIENCE": format_duration(order_patience)}
+    )
     told = {
         "INSTALL": settings.install,
         "NAMESPACE": key.namespace,
         "POOL": key.queue,
-        "SLOTS": str(settings.rules.slots),
+        **duty,
         "SECRETS_DIRECTORY": SECRETS_FOLDER,
-        "LISTEN": f"0.0.0.0:{PORT}",
         # Calls under way end by themselves: none of this pool's takes longer.
         "DRAIN_GRACE": format_duration(max(wish.longest_call, timedelta(seconds=1))),
         "CANCEL_GRACE": format_duration(_CANCEL_GRACE),

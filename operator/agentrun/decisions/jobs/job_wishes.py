@@ -11,6 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from agentrun.contract.run import Priority
 from agentrun.contract.tool import AgentToolSpec
 from agentrun.decisions.pools.pool_wishes import PoolWish, ToolInUse, build_wish
 
@@ -47,6 +48,7 @@ class JobWish:
     seq: int
     run_uid: str
     tool: str
+    priority: Priority
     spec: AgentToolSpec
     lookup: tuple[str, AgentToolSpec] | None
     """The tool that says what became of a call, whose Secrets the pod needs as well."""
