@@ -54,12 +54,14 @@ def test_the_ledger_takes_operators_and_workers_of_served_namespaces_and_reaches
 ) -> None:
     manifests = helm.render({"scope": scope})
     policy = policy_of(manifests, f"{FULL}-valkey")
-    operators, workers = by_port(policy["ingress"], "from")[6379]
+    operators, *workers = by_port(policy["ingress"], "from")[6379]
     assert "namespaceSelector" not in operators, "its own namespace alone"
     labels = find_object(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert operators["podSelector"]["matchLabels"].items() <= labels.items()
-    assert workers["namespaceSelector"] == want
-    assert workers["podSelector"] == {"matchExpressions": [{"key": "agentrun.dev/pool", "operator": "Exists"}]}
+    assert [peer["namespaceSelector"] for peer in workers] == [want, want]
+    assert [peer["podSelector"]["matchExpressions"] for peer in workers] == [
+        [{"key": key, "operator": "Exists"}] for key in ("agentrun.dev/pool", "agentrun.dev/job")
+    ]
     assert policy["egress"] == []
 
 

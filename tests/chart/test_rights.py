@@ -19,6 +19,7 @@ from agentrun.controller.api_errors import NameTakenError
 from agentrun.controller.api_objects import PLURALS
 from agentrun.controller.event_poster import EventPoster
 from agentrun.controller.install_binding import InstallBinding
+from agentrun.controller.jobs.job_writer import JobWriter, jobs_path
 from agentrun.controller.kopf_source import WATCHED_KINDS
 from agentrun.controller.leadership import Leadership, LeaseTiming
 from agentrun.controller.ledger_secret import ensure_ledger_secret
@@ -35,6 +36,7 @@ from agentrun.controller.webhook.approval_review import EDIT_PARAMS, VERBS
 from agentrun.controller.webhook.seal_key import SealKey
 from agentrun.controller.webhook.stored_secrets import StoredSecrets
 from agentrun.controller.webhook.webhook_configurations import WebhookConfigurations, WebhookPlace
+from agentrun.decisions.jobs.job_wishes import JobKey
 from agentrun.decisions.pools.pool_wishes import PoolKey
 from agentrun.engine.clock import SystemClock
 from agentrun.engine.cluster_port import AlreadyExistsError, ChangeKind, ClusterChange, GoneError, ObjectSight
@@ -215,8 +217,7 @@ async def use_ledger_secret(book: Ledgerbook) -> None:
 async def use_pools(book: Ledgerbook) -> None:
     writer = PoolWriter(book, "v1")  # type: ignore[arg-type]
     key = PoolKey(SERVED, "shared")
-    labels = {"agentrun.dev/install": "agentrun", "agentrun.dev/pool": "shared"}
-    wanted: JsonObject = {"metadata": {"name": "p", "namespace": SERVED, "labels": labels}, "spec": {}}
+    wanted = our_object()
     manifests = PoolManifests("p", "digest", wanted, wanted, wanted)
     book._answer = everything_taken(wanted)
     await writer.create(key, manifests, 1)
@@ -227,8 +228,32 @@ async def use_pools(book: Ledgerbook) -> None:
     await writer.delete(key, "p", "uid")
 
 
+async def use_jobs(book: Ledgerbook) -> None:
+    writer = JobWriter(book)  # type: ignore[arg-type]
+    key = JobKey(SERVED, "p")
+    book._answer = everything_taken(our_object())
+    await writer.create(our_object())
+    await writer.write_policy(SERVED, "agentrun")
+    await writer.find_refusal(key, "uid")
+    await writer.delete(key, "uid")
+
+
+def our_object() -> JsonObject:
+    """What bears every label of ours."""
+    labels: JsonObject = {"agentrun.dev/install": "agentrun", "agentrun.dev/pool": "shared"}
+    return {"metadata": {"name": "p", "namespace": SERVED, "labels": labels}, "spec": {}}
+
+
 async def use_pool_watches(book: Ledgerbook) -> None:
-    for path in (deployments_path(SERVED), pods_path(SERVED)):
+    await use_watches_of(book, deployments_path(SERVED), pods_path(SERVED))
+
+
+async def use_job_watches(book: Ledgerbook) -> None:
+    await use_watches_of(book, jobs_path(SERVED), pods_path(SERVED))
+
+
+async def use_watches_of(book: Ledgerbook, *paths: str) -> None:
+    for path in paths:
         before = len(book.rights)
         watch = asyncio.create_task(LabelledObjects(book, path, "x", lambda: None).run())  # type: ignore[arg-type]
         while len(book.rights) < before + 2:
@@ -296,12 +321,16 @@ USES: dict[str, Callable[[Ledgerbook], Awaitable[None]]] = {
     "pools/labelled_objects": use_pool_watches,
     "pools/worker_access": use_worker_secrets,
     "pools/pool_keeper": use_version,
+    "jobs/job_writer": use_jobs,
+    "jobs/job_keeper": use_job_watches,
     "webhook/access_reviews": use_reviews,
     "webhook/webhook_configurations": use_configurations,
 }
 """By module below controller/: everything that it asks of an API server."""
-ASK_THROUGH_OTHERS = {"webhook/seal_key", "ledger_secret", "pools/worker_access"}
-"""They ask by way of ``stored_secrets``, for objects of their own."""
+ASK_THROUGH_OTHERS = {"webhook/seal_key", "ledger_secret", "pools/worker_access", "jobs/job_keeper"}
+"""They ask by way of ``stored_secrets`` or ``labelled_objects``, for objects of their own."""
+OTHERS_ASK_THROUGH = {"pools/our_objects"}
+"""Recorded with those that use them."""
 
 
 async def record(*modules: str) -> set[tuple[str, Right]]:
@@ -335,20 +364,23 @@ def test_every_module_that_asks_an_api_server_is_recorded() -> None:
         for path in folder.rglob("*.py")
         if re.search(r"client\.(request|list_all|list_pages|watch_lines)\(", path.read_text())
     }
-    assert asking == set(USES) - ASK_THROUGH_OTHERS
+    assert asking == (set(USES) | OTHERS_ASK_THROUGH) - ASK_THROUGH_OTHERS
 
 
 async def test_rights_in_a_served_namespace_are_what_is_asked_there(helm: Helm) -> None:
     # Names are not known beforehand there but for one Secret, and no list or creation can be bound to one.
-    for enabled in (True, False):
-        left_out = () if enabled else ("pools/",)
+    for pools, jobs in ((True, True), (True, False), (False, True), (False, False)):
+        left_out = [module for module in USES if module.startswith("pools/") and not pools]
+        left_out += [module for module in USES if module.startswith("jobs/") and not jobs]
+        if jobs:
+            left_out = [module for module in left_out if module != "pools/worker_access"]
         asked = {
             (group, kind, verb, name if kind == "secrets" else "")
-            for namespace, (group, kind, verb, name) in await record(*(m for m in USES if not m.startswith(left_out)))
+            for namespace, (group, kind, verb, name) in await record(*(m for m in USES if m not in left_out))
             if namespace == SERVED
         }
         for scope, kind in (({"namespaces": [SERVED]}, "Role"), ({"mode": "Cluster"}, "ClusterRole")):
-            manifests = helm.render({"scope": scope, "pools": {"enabled": enabled}})
+            manifests = helm.render({"scope": scope, "pools": {"enabled": pools}, "jobs": {"enabled": jobs}})
             assert granted(manifests, kind, f"{CLUSTER}-served") == asked
 
 

@@ -57,7 +57,7 @@ def test_nothing_said_means_what_the_operator_means_by_it(
     different = {name for name in OperatorSettings.model_fields if getattr(told, name) != getattr(default, name)}
     assert different == {
         "namespaces", "lease_namespace", "listen", "webhook_listen", "webhook_name", "webhook_service", "log_json",
-        "pools_enabled", "pools_image",
+        "pools_enabled", "pools_image", "jobs_enabled",
     }  # fmt: skip
     assert told.namespaces == ["agents"]
     assert told.listen == ListenAddress("0.0.0.0", 8080)
@@ -83,6 +83,7 @@ def test_values_arrive_in_the_settings(monkeypatch: pytest.MonkeyPatch, helm: He
         "approvals": {"unverified": "All"},
         "webhook": {"look": "5s", "certificates": {"life": "240h", "settle": "2m"}},
         "logs": {"level": "debug", "json": False},
+        "jobs": {"starting": 3, "keepEnded": "10m"},
         "pools": {
             "image": {"repository": "r.example/worker", "tag": "2"},
             "imagePullSecrets": [{"name": "a"}, {"name": "b"}],
@@ -111,6 +112,7 @@ def test_values_arrive_in_the_settings(monkeypatch: pytest.MonkeyPatch, helm: He
     assert (told.pools_run_as_user, told.pools_fs_group) == (0, 65532)
     assert told.pools_node_selector == {"example.com/disk": "fast", "zone": "a"}
     assert told.pools_scale_down_after.total_seconds() == 90
+    assert (told.jobs_starting, told.jobs_keep_ended.total_seconds()) == (3, 600)
     assert told.webhook_certificate_life.days == 10
     assert (told.durability.value, told.log_level.value, told.log_json) == ("Accept", "debug", False)
 
