@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +11,9 @@ from agentrun.contract.defaults import SLOT_LEASE
 from agentrun.contract.failures import Effect
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES
 from agentrun.contract.run import AgentRunSpec
+from agentrun.decisions.jobs.job_step import JobRules
+from agentrun.engine.settings import SchedulerSettings
+from support.job_world import JobWorld
 from support.world import Mortality, World, in_world
 
 HISTORIES = 40
@@ -104,15 +108,23 @@ async def lose_the_ledger(world: World, chance: random.Random) -> None:
 
 
 async def live(
-    world: World, chance: random.Random, *, loses_ledger: bool = False, weather: random.Random | None = None
+    world: World,
+    chance: random.Random,
+    *,
+    loses_ledger: bool = False,
+    weather: random.Random | None = None,
+    jobs: JobWorld | None = None,
 ) -> None:
     text = build_run(chance)
     world.start_worker()
     dies_at = chance.choice([None, chance.randint(1, 80)])
-    world.start_scheduler(Mortality(dies_at, chance.random() < 0.5, weather=weather))
+    settings = SchedulerSettings(jobs=jobs is not None)
+    world.start_scheduler(Mortality(dies_at, chance.random() < 0.5, weather=weather), settings)
+    if jobs is not None:
+        jobs.start()
     world.apply_run(text)
     people = asyncio.create_task(answer_people(world, chance))
-    meddling = asyncio.create_task(meddle(world, chance))
+    meddling = asyncio.create_task(meddle(world, chance) if jobs is None else meddle_with_jobs(jobs, chance))
     losing = asyncio.create_task(lose_the_ledger(world, chance) if loses_ledger else asyncio.sleep(0))
     try:
         # Two lives at most: the first scheduler may die at a random step.
@@ -121,7 +133,7 @@ async def live(
                 if world.mortality.dead:
                     await world.wait_for_death()
                     await asyncio.sleep(chance.choice([0, 5, 40]))
-                    world.start_scheduler(Mortality(weather=weather))
+                    world.start_scheduler(Mortality(weather=weather), settings)
                 await asyncio.sleep(1)
     except TimeoutError:
         raise AssertionError(f"the run did not end: {world.status()}\n{world.nodes()}\n{text}") from None
@@ -147,6 +159,29 @@ async def meddle(world: World, chance: random.Random) -> None:
     if how == "suspend":
         await asyncio.sleep(3600)
         world.cluster.patch_run_spec("default", "run", lambda spec: spec.model_copy(update={"suspend": False}))
+
+
+async def meddle_with_jobs(jobs: JobWorld, chance: random.Random) -> None:
+    """Strike pods at any moment: before they start, while they wait for their order, in mid-call."""
+    for _ in range(chance.randint(0, 4)):
+        await asyncio.sleep(chance.choice([1, 4, 9, 30]))
+        jobs.starts_after = timedelta(seconds=chance.choice([1, 5, 40]))
+        for job in jobs.at_work()[:2]:
+            chance.choice([jobs.kill, jobs.delete])(job)
+    await meddle(jobs.world, chance)
+
+
+async def live_with_jobs(world: World, chance: random.Random, weather: random.Random | None, *, loses: bool) -> None:
+    jobs = JobWorld(world, rules=JobRules(keep_ended=timedelta(minutes=1)))
+    try:
+        await live(world, chance, loses_ledger=loses, weather=weather, jobs=jobs)
+        assert jobs.most_at_once <= 1, "two pods of one node were at work"
+        # Nobody is left behind.
+        await world.until(lambda: not jobs.jobs, within=600)
+    finally:
+        jobs.stop()
+        for job in jobs.at_work():
+            jobs.kill(job)
 
 
 async def check(world: World, text: str) -> None:
@@ -233,6 +268,27 @@ def test_every_history_ends_right_though(how: str, part: int, suite_seed: int) -
             in_world(
                 lambda world: live(world, chance, loses_ledger=loses, weather=weather),  # noqa: B023
                 TOOLS,
+                build_script(chance),
+                seed=seed % 1000,
+            )
+        except BaseException as error:
+            error.add_note(f"AGENTRUN_TEST_SEED={seed} (as the first of this test)")
+            raise
+
+
+@pytest.mark.parametrize("how", ["nothing", "the ledger loses everything", "steps fail and answers are lost"])
+def test_every_history_of_jobs_ends_right_though(how: str, suite_seed: int) -> None:
+    tools = TOOLS.replace("timeout:", "execution: {mode: Job}, timeout:").replace(
+        "looked:\n  execution: {mode: Job}, timeout: 10s", "looked:\n  execution: {mode: Job}\n  timeout: 10s"
+    )
+    for number in range(8):
+        seed = suite_seed + number
+        chance = random.Random(seed)
+        weather = random.Random(seed) if how.startswith("steps") else None
+        try:
+            in_world(
+                lambda world: live_with_jobs(world, chance, weather, loses=how.startswith("the ledger")),  # noqa: B023
+                tools,
                 build_script(chance),
                 seed=seed % 1000,
             )

@@ -41,12 +41,12 @@ class JobWorld:
     """By tool: why its Jobs are not made."""
     jobs: dict[JobKey, Job] = field(default_factory=dict)
     memories: dict[JobKey, JobMemory] = field(default_factory=dict)
+    rules: JobRules = field(default_factory=JobRules)
     most_at_once: int = 0
     keeping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Keep Jobs as the operator does, from now on; what is remembered is what a new operator would."""
-        self.memories = {}
+        """Keep Jobs as the operator does, from now on: no longer than its scheduler lives, and then as a new one."""
         self.keeping = asyncio.create_task(self._keep())
 
     def stop(self) -> None:
@@ -72,16 +72,20 @@ class JobWorld:
         self.jobs.pop(job.wish.key, None)
 
     async def _keep(self) -> None:
+        leads = None
         while True:
-            if self.world.scheduler is not None:
-                self._look()
-            await asyncio.sleep(0.5)
+            if self.world.scheduler is not leads:
+                leads, self.memories = self.world.scheduler, {}
+            busy = leads is not None and not self.world.mortality.dead and self._look()
+            # Hours in which nobody wants a Job pass in fewer steps.
+            await asyncio.sleep(0.5 if busy else 5)
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Take each Job's next step; return whether any is wanted."""
         assert self.world.scheduler is not None
         survey = self.world.scheduler.survey_jobs()
         if not survey.complete:
-            return
+            return True
         now = self.world.clock.now()
         notes = {}
         for key in survey.wishes.keys() | self.jobs.keys():
@@ -94,7 +98,7 @@ class JobWorld:
                 job.sight if job else None,
                 tuple(pod for other in others for pod in other.sight.pods),
                 self.memories.get(key, JobMemory()),
-                JobRules(),
+                self.rules,
             )
             step = decide_job(facts)
             self.memories[key] = step.memory
@@ -114,6 +118,7 @@ class JobWorld:
         for job in self.at_work():
             at_work[job.wish.node_uid] = at_work.get(job.wish.node_uid, 0) + (job.wish.stage is not JobStage.RECOVER)
         self.most_at_once = max(self.most_at_once, *at_work.values(), 0)
+        return bool(survey.wishes)
 
     def _create(self, wish: JobWish) -> None:
         now = self.world.clock.now()
