@@ -234,6 +234,7 @@ def test_a_pod_that_is_killed_in_mid_call_is_never_followed_by_a_second_call(job
     site.until(lambda: "pod_of_call_ended" in site.log("operator"))
     # Silence counts after half a minute; then another pod is to find out, and there is nothing that it could ask.
     site.until(lambda: len(jobs.jobs()) == 2)
+    site.until(lambda: "exit code 137" in site.nodes("r")["a"].get("message", ""))
     (asking,) = jobs.wait_for_pods()
     assert jobs.note_end(asking, jobs.run_pod(asking)) == 0
     site.until(lambda: site.nodes("r")["a"].get("phase") == "Quarantined")

@@ -213,6 +213,8 @@ def test_a_pod_that_dies_in_mid_call_is_asked_about_by_a_job_and_never_called_ag
         world.apply_run(ONE)
         await world.until(lambda: world.nodes()["a"].phase == "Running")
         jobs.kill(jobs.at_work()[0])
+        await world.until(lambda: world.nodes()["a"].phase == "TimedOut")
+        assert f"deadline: pod {jobs.made[0]}-pod: its container ended with exit code" in world.nodes()["a"].message
         assert (await world.ended()).phase == "Succeeded"
         node = world.nodes()["a"]
         assert (node.attempt, node.result, calls(world), calls(world, "look")) == (1, 7, 1, 1)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from agentrun.contract.tool import ToolType
 from agentrun.decisions.jobs.job_step import CreateJob, DeleteJob, JobFacts, JobMemory, JobRules, JobSight, decide_job
 from agentrun.decisions.jobs.job_wishes import JobKey, JobStage, JobWish
-from agentrun.decisions.pools.pod_faults import PodSight, PoolFault
+from agentrun.decisions.pools.pod_faults import PodSight, PoolFault, find_pod_fault
 from agentrun.ledger.port import WorkerIdentity
 from agentrun.local.script_executor import ScriptExecutor
 from agentrun.schemas.validator import SchemaValidator
@@ -104,6 +104,9 @@ class JobWorld:
             self.memories[key] = step.memory
             if step.fault is not None:
                 notes[key] = step.fault.message
+            if wish is not None and job is not None and wish.stage is JobStage.OUT:
+                fault = next((found for pod in job.sight.pods if (found := find_pod_fault(pod, now))), None)
+                notes |= {key: fault.message} if fault is not None else {}
             if step.action == CreateJob():
                 assert wish is not None
                 if wish.tool in self.refused:

@@ -67,6 +67,7 @@ class JobDesk:
         self._post = post
         self._serves = serves
         self._asked: dict[str, _Asked] = {}
+        self._notes: Mapping[JobKey, str] = {}
 
     def takes(self, tool: AgentToolSpec) -> bool:
         """Tell whether each attempt of this tool has a Job."""
@@ -121,12 +122,18 @@ class JobDesk:
     # --- what is known of Jobs
 
     def note(self, notes: Mapping[JobKey, str]) -> None:
-        """Take in what keeps Jobs from their pods; nodes of which there is news show it."""
+        """Take in what keeps Jobs from their pods, or has ended these; nodes that wait and have news show it."""
+        self._notes = notes
         for asked in self._asked.values():
             note = notes.get(asked.key, "")
             if note != asked.note:
                 asked.note = note
                 self._post(asked.run, Woken(asked.path))
+
+    def find_end(self, run: RunMemory, node: NodeMemory) -> str:
+        """Return how the pod of a node's call under way has ended, if that is known; empty while it lives."""
+        call = node.status.call
+        return "" if call is None else self._notes.get(_job_key(run, node, node.status.seq, call), "")
 
     def explain(self, namespace: str, limit: str) -> str:
         """Return what is known about the Jobs of one tool that have not started: of those of which anything is."""

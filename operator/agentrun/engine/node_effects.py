@@ -6,6 +6,7 @@ Every step may be repeated after a crash: the ledger recognises its own repetiti
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -83,7 +84,7 @@ class NodeEffects:
                 await self._take_back(run, node, then)
             case Fence(then):
                 if await self._services.ledger.fence_attempt(run.namespace, node.uid, node.status.seq):
-                    self.move(run, node, then)
+                    self.move(run, node, self._with_end_of_pod(run, node, then))
                 else:
                     self._look_again(run, node)
             case GiveUpRecovery(then):
@@ -97,6 +98,11 @@ class NodeEffects:
                 await self._recover(run, node)
             case _:
                 assert_never(decision)
+
+    def _with_end_of_pod(self, run: RunMemory, node: NodeMemory, move: Move) -> Move:
+        """Say what made a worker silent, where its pod tells: memory, most often."""
+        said = self._services.jobs.find_end(run, node)
+        return replace(move, message=f"{move.message}: {said}") if said else move
 
     def move(self, run: RunMemory, node: NodeMemory, move: Move, at: datetime | None = None) -> None:
         """Change the node's state in memory (``at``: the moment that is on record already) and tell all around it."""

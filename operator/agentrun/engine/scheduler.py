@@ -203,7 +203,7 @@ class Scheduler:
         return self._jobs.survey(self._queues)
 
     def note_jobs(self, notes: Mapping[JobKey, str]) -> None:
-        """Note what keeps Jobs from their pods; nodes that wait for them show it."""
+        """Note what keeps Jobs from their pods, or has ended these; nodes show it."""
         self._jobs.note(notes)
 
     def find_tools_in_use(self) -> list[ToolInUse]:

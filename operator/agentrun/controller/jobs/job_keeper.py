@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol, assert_never
 
 import structlog
@@ -59,7 +60,7 @@ class JobBoard(Protocol):
         ...
 
     def note_jobs(self, notes: Mapping[JobKey, str]) -> None:
-        """Take in what keeps Jobs from their pods."""
+        """Take in what keeps Jobs from their pods, and how the pods of calls under way have ended."""
         ...
 
 
@@ -164,6 +165,7 @@ class JobKeeper:
         existing = {job_key_of(raw): raw for watch in self._job_watches for raw in watch.found.values()}
         self._sort_pods()
         reports: dict[JobKey, JobReport] = {}
+        ends: dict[JobKey, str] = {}
         for key in self._in_order(survey.wishes, existing):
             wish, raw = survey.wishes.get(key), existing.get(key)
             job = self._jobs.setdefault(key, _Job())
@@ -176,10 +178,11 @@ class JobKeeper:
                 fault = await self._step(key, job, wish, found, now)
             if wish is not None and _waits(wish):
                 reports[key] = JobReport(wish.tool, job.hindrance or fault)
-            self._log_end(key, job, wish, found.pods, now)
+            if wish is not None and not _waits(wish):
+                ends |= self._note_end(wish, job, found.pods, now)
         for key in self._jobs.keys() - survey.wishes.keys() - existing.keys():
             del self._jobs[key]
-        self._tell(reports)
+        self._tell(reports, ends)
 
     @staticmethod
     def _in_order(wishes: Mapping[JobKey, JobWish], existing: Mapping[JobKey, JsonObject]) -> list[JobKey]:
@@ -288,20 +291,23 @@ class JobKeeper:
                 exc_info=None if known else error)  # fmt: skip
         job.hindrance = fault
 
-    def _log_end(self, key: JobKey, job: _Job, wish: JobWish | None, pods: list[PodSight], now: datetime) -> None:
-        """Log how the pod of a call under way has ended: the node shows a silent worker, and here is why."""
-        if wish is None or wish.stage is not JobStage.OUT:
-            return
-        for pod in pods:
-            if pod.phase == "Failed" and job.told_of != pod.name:
-                job.told_of = pod.name
-                fault = find_pod_fault(pod, now)
-                _log.warning("pod_of_call_ended", namespace=key.namespace, job=key.name, node=wish.node,
-                             cause=fault.message if fault else pod.phase)  # fmt: skip
+    @staticmethod
+    def _note_end(wish: JobWish, job: _Job, pods: list[PodSight], now: datetime) -> dict[JobKey, str]:
+        """Return, and log once, how the pod of a call under way has failed: else its node shows a silent worker."""
+        failed = next((pod for pod in pods if pod.phase == "Failed"), None)
+        fault = find_pod_fault(failed, now) if failed is not None else None
+        if failed is None or fault is None:
+            return {}
+        if job.told_of != failed.name:
+            job.told_of = failed.name
+            _log.warning("pod_of_call_ended", namespace=wish.key.namespace, job=wish.key.name, node=wish.node,
+                         cause=fault.message)  # fmt: skip
+        return {wish.key: fault.message}
 
-    def _tell(self, reports: Mapping[JobKey, JobReport]) -> None:
+    def _tell(self, reports: Mapping[JobKey, JobReport], ends: Mapping[JobKey, str] = MappingProxyType({})) -> None:
         self._show(reports)
-        self._board.note_jobs({key: report.fault.message for key, report in reports.items() if report.fault})
+        held_up = {key: report.fault.message for key, report in reports.items() if report.fault}
+        self._board.note_jobs({**held_up, **ends})
 
 
 def _waits(wish: JobWish) -> bool:
