@@ -80,6 +80,11 @@ def build_facts(
             id="the most of that time counts",
         ),
         pytest.param(
+            build_facts(sight(3, "a", "b", "c"), memory=replace(LOW, peak=2), wish=replace(WISH, most=1)),
+            (ScalePool(1),),
+            id="but not beyond a most that was lowered since",
+        ),
+        pytest.param(
             build_facts(sight(3, "a", "b", "c"), waiting(0, 1), busy=("b", "c"), memory=LOW),
             (MarkWorker("b", keep=True), MarkWorker("c", keep=True), ScalePool(2)),
             id="busy ones stay, and are marked first",

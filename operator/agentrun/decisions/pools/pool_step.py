@@ -204,7 +204,9 @@ def _decide_scale(
         return (ScalePool(needed),), steady
     if needed == sight.replicas:
         return (), steady
-    low_since, peak = memory.low_since or facts.now, max(memory.peak, needed)
+    # What was needed at times under another wish may be more than there may be now.
+    most = facts.wish.most if facts.wish is not None else needed
+    low_since, peak = memory.low_since or facts.now, min(max(memory.peak, needed), most)
     waiting = replace(memory, low_since=low_since, peak=peak)
     if facts.now - low_since < patience:
         return (), waiting
