@@ -153,3 +153,37 @@ def test_nothing_is_done_under_an_epoch_that_the_lease_does_not_tell_of_yet() ->
         await world.stop()
 
     run_on_virtual_time(test(), loop)
+
+
+def test_who_loses_the_lead_while_it_rebuilds_a_lost_ledger_takes_no_epoch_from_its_successor() -> None:
+    loop = VirtualTimeLoop()
+
+    async def test() -> None:
+        world = World(loop, "act: {}", "tools: {act: [{result: 1}]}")
+        server = LeaseServer()
+        leads = await leader(server, "first", 1)
+        list_tools = world.cluster.list_tools
+
+        async def lose_the_lead() -> Any:
+            server.run_out()
+            await leader(server, "second", 2)
+            return await list_tools()
+
+        world.cluster.list_tools = lose_the_lead  # type: ignore[method-assign]
+        world.ledger.lose_everything()
+        scheduler = Scheduler(
+            cluster=world.cluster,
+            ledger=world.ledger,
+            clock=world.clock,
+            entropy=world.entropy,
+            validator=SchemaValidator(),
+            seen_epoch=leads.epoch,
+            may_lead=leads.confirm,
+            record_lead=leads.record_epoch,
+        )
+        with pytest.raises(LeadershipLostError):
+            await scheduler.run()
+        assert (await world.ledger.look()).epoch == 0
+        await world.stop()
+
+    run_on_virtual_time(test(), loop)

@@ -233,6 +233,17 @@ class SimulatedWorld(World):
         """The first promise that fell."""
         return self.witness.broken
 
+    async def keep_leading(self) -> None:
+        """Start another scheduler whenever the last one has ended by itself, as whoever keeps processes running does.
+
+        How long it takes after one was killed is planned: that mishap starts the next one.
+        """
+        while True:
+            await asyncio.sleep(1)
+            _, task = self._engines[-1]
+            if task.done() and not task.cancelled():
+                self.begin_scheduler()
+
     async def judge_waiting(self) -> None:
         """Judge again and again that what waits says why, while a scheduler could have said so."""
         calm_since = 0.0
@@ -307,7 +318,11 @@ async def _live(world: SimulatedWorld, history: History) -> None:
         world.say("plan", f"{run.name} at {run.at:g} s: {run.spec}; {run.deed} after {run.deed_after:g} s")
     applying = [asyncio.create_task(live_a_run(world, run)) for run in history.runs]
     suffering = [asyncio.create_task(suffer(world, mishap)) for mishap in history.mishaps]
-    others: list[Coroutine[Any, Any, None]] = [answer_questions(world, history.seed), world.judge_waiting()]
+    others: list[Coroutine[Any, Any, None]] = [
+        answer_questions(world, history.seed),
+        world.judge_waiting(),
+        world.keep_leading(),
+    ]
     tasks = [asyncio.create_task(other) for other in others]
     people = tasks[0]
     try:

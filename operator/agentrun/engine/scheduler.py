@@ -324,6 +324,8 @@ class Scheduler:
                 sound = (await self._ledger.look()).is_sound
                 if not sound:
                     await self._rebuild()
+                    # That takes a while. Who has lost the lead meanwhile takes no epoch: it would end its successor's.
+                    await self._may_lead()
                 self._services.epoch = await self._ledger.take_epoch(self._services.epoch)
                 await self._record_lead(self._services.epoch)
                 if not sound:
