@@ -18,6 +18,10 @@ ROUNDS ?=
 SEED ?=
 # Histories of the simulation: make simulate SEEDS=20000
 SEEDS ?=
+# What builds the images, and what their names begin with: make images BUILDER=podman REGISTRY=registry.example/team/
+BUILDER ?= docker
+REGISTRY ?=
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .PHONY: help
 help: ## Show this list
@@ -36,13 +40,36 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+
 .PHONY: lock
-lock: setup ## Resolve the packages anew and write requirements-dev.lock (needs uv)
+lock: setup ## Resolve the packages anew and write all locks (needs uv)
 	@command -v uv >/dev/null || { echo "lock: uv is missing; install it with: pipx install uv" >&2; exit 1; }
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --no-header --extra dev pyproject.toml --upgrade --output-file $(VENV)/resolved.lock
+	$(COMPILE) --extra dev pyproject.toml --upgrade --output-file $(VENV)/resolved.lock
 	@{ echo "# Every package that development and the tests need, pinned with hashes. Made by: make lock"; \
 	  cat $(VENV)/resolved.lock; } > requirements-dev.lock
+	@$(MAKE) lock-images
+
+.PHONY: lock-images
+lock-images: ## Write the locks of the images anew, with the versions of requirements-dev.lock (needs uv)
+	@command -v uv >/dev/null || { echo "lock-images: uv is missing; install it with: pipx install uv" >&2; exit 1; }
+	@pinned="$$(mktemp)" && found="$$(mktemp)" && trap 'rm -f "$$pinned" "$$found"' EXIT \
+	  && sed -n 's/^\([a-z][^ ]*==[^ ;]*\).*/\1/p' requirements-dev.lock > "$$pinned" \
+	  && for image in "operator:the image of the operator:--extra operator pyproject.toml" \
+	      "worker:the image of a worker:pyproject.toml" "build:the building of the wheel:tests/images/build.in"; do \
+	    IFS=: read -r name what from <<< "$$image" \
+	      && $(COMPILE) $$from --constraint "$$pinned" --output-file "$$found" >/dev/null \
+	      && { echo "# What $$what takes, pinned with hashes. Made by: make lock-images"; cat "$$found"; } \
+	        > "requirements-$$name.lock"; \
+	  done
+
+.PHONY: images
+images: ## Build the images of operator and worker: BUILDER=podman, REGISTRY=registry.example/team/
+	@for image in operator worker; do \
+	  folder=operator; [ $$image = operator ] || folder=worker_image; \
+	  $(BUILDER) build --file $$folder/Dockerfile --tag "$(REGISTRY)agentrun-$$image:$(VERSION)" \
+	    --build-arg VERSION="$(VERSION)" --build-arg REVISION="$$(git rev-parse HEAD 2>/dev/null || echo unknown)" .; \
+	done
 
 .PHONY: demo
 demo: setup ## Run the stock transfer example on this machine, without a cluster
