@@ -20,8 +20,14 @@ OLD = replace(POD, created_at=NOW - timedelta(minutes=2))
         pytest.param(
             replace(POD, waiting_reason="ImagePullBackOff", waiting_message='Back-off pulling image "x:1"'),
             "Image",
-            'ImagePullBackOff: Back-off pulling image "x:1"; check execution.image',
+            'check execution.image and the registry\'s Secret; ImagePullBackOff: Back-off pulling image "x:1"',
             id="image",
+        ),
+        pytest.param(
+            replace(POD, waiting_reason="ErrImagePull", waiting_message="failed to do request: " * 100),
+            "Image",
+            "check execution.image and the registry's Secret; ErrImagePull: failed to do request",
+            id="image, told at length",
         ),
         pytest.param(replace(POD, waiting_reason="InvalidImageName"), "Image", "InvalidImageName", id="image's name"),
         pytest.param(

@@ -74,7 +74,8 @@ def find_pod_fault(pod: PodSight, now: datetime) -> PoolFault | None:
         return _fault("Evicted", pod, f"{reason}: {pod.message or 'it is replaced'}")
     if pod.waiting_reason in _IMAGE:
         said = pod.waiting_message or "the image cannot be pulled"
-        return _fault("Image", pod, f"{pod.waiting_reason}: {said}; check execution.image and the registry's Secret")
+        # A runtime may say a lot: what to do stands before what is cut off.
+        return _fault("Image", pod, f"check execution.image and the registry's Secret; {pod.waiting_reason}: {said}")
     if pod.waiting_reason in _CREATION:
         return _fault("Container", pod, f"{pod.waiting_reason}: {pod.waiting_message or 'it cannot be created'}")
     if pod.ended_reason == "OOMKilled":
