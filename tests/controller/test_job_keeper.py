@@ -55,9 +55,13 @@ class Board:
     def __init__(self, *wishes: JobWish) -> None:
         self.wishes = {wish.key: wish for wish in wishes}
         self.notes: dict[JobKey, str] = {}
+        self.leads = True
 
     def survey_jobs(self) -> JobSurvey:
         return JobSurvey(complete=True, wishes=self.wishes)
+
+    async def still_leads(self) -> bool:
+        return self.leads
 
     def note_jobs(self, notes: Any) -> None:
         self.notes = dict(notes)
@@ -143,6 +147,23 @@ async def test_events_are_asked_for_about_jobs_without_a_pod_alone_and_now_and_t
     await keeper._look()
     assert len(api.asked_about) == 3
     assert not board.notes
+
+
+async def test_a_leader_that_was_overtaken_makes_and_takes_away_nothing() -> None:
+    board, api, clock = Board(wish("a")), Api(room=9), Clock()
+    keeper = build_keeper(api, board, clock)
+    await keeper._look()
+    board.leads, board.wishes = False, {wish("b").key: wish("b")}
+    for _ in range(30):
+        await keeper._look()
+        clock.time += timedelta(seconds=1)
+    assert api.created == ["a"]
+    (watch,) = keeper._job_watches
+    assert set(watch.found) == {("shop", "a")}
+    board.leads = True
+    await keeper._look()
+    assert api.created == ["a", "b"]
+    assert set(watch.found) == {("shop", "b")}
 
 
 async def test_a_bug_about_one_job_keeps_no_other_waiting_and_is_told() -> None:

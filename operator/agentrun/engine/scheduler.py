@@ -206,6 +206,10 @@ class Scheduler:
         """Note what keeps Jobs from their pods, or has ended these; nodes show it."""
         self._jobs.note(notes)
 
+    async def still_leads(self) -> bool:
+        """Tell whether nobody else has taken the lead, as far as the ledger knows; not while it has lost its data."""
+        return (await self._ledger.look()).epoch == self._services.epoch
+
     def find_tools_in_use(self) -> list[ToolInUse]:
         """Return every definition that may still be called: as tools stand now, and as open runs have pinned them."""
         found = {(space, pin.ref.name, pin.ref.digest): pin.spec for space, pin in self._services.tools.all()}

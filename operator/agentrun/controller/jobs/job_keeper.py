@@ -59,6 +59,10 @@ class JobBoard(Protocol):
         """Return the Jobs that attempts want."""
         ...
 
+    async def still_leads(self) -> bool:
+        """Tell whether nobody else has taken the lead."""
+        ...
+
     def note_jobs(self, notes: Mapping[JobKey, str]) -> None:
         """Take in what keeps Jobs from their pods, and how the pods of calls under way have ended."""
         ...
@@ -223,7 +227,8 @@ class JobKeeper:
                 sight = replace(job.read[1], pods=tuple(found.pods), refusal=job.refusal)
             step = decide_job(JobFacts(now, wish, sight, tuple(found.others), job.memory, self._settings.rules))
             job.memory = step.memory
-            if step.action is not None:
+            # A leader that stood still and wakes up knows of nothing that its successor's attempts want.
+            if step.action is not None and await self._board.still_leads():
                 await self._apply(key, step.action, wish, found.raw, now)
         except Exception as error:  # noqa: BLE001 - one Job's trouble keeps no other waiting; a bug is logged as one
             self._note_failure(key, job, error, now)
