@@ -77,7 +77,7 @@ def test_an_operator_that_dies_leaves_a_job_that_the_next_one_finds(jobs: JobSit
     process = jobs.run_pod(pod)
     jobs.start_operator("second")
     assert site.wait_ended("r", within=90)["phase"] == "Succeeded"
-    assert process.wait(30) == 0
+    assert jobs.note_end(pod, process) == 0
     assert (len(jobs.jobs()), site.effects_of("one"), site.nodes("r")["a"]["attempt"]) == (1, 1, 1)
 
 
@@ -93,7 +93,7 @@ def test_a_leader_that_was_fenced_makes_no_second_job(jobs: JobSite) -> None:
     (pod,) = jobs.wait_for_pods()
     first.send_signal(signal.SIGCONT)
     assert first.wait(30) == 1
-    jobs.run_pod(pod)
+    assert jobs.note_end(pod, jobs.run_pod(pod)) == 0
     assert site.wait_ended("r")["phase"] == "Succeeded"
     assert (len(jobs.jobs()), site.effects_of("one")) == (1, 1)
 

@@ -102,9 +102,29 @@ OLD_POD = PodSight("job-old", NOW - HOUR, phase="Running")
         pytest.param(build_facts(None), None, id="nothing wanted, nothing there"),
         pytest.param(build_facts(None, SIGHT), None, id="a worker may be saying goodbye"),
         pytest.param(
-            build_facts(None, SIGHT, memory=JobMemory(unwished_since=NOW - HOUR)),
+            build_facts(None, SIGHT, memory=JobMemory(unwished_since=NOW - 10 * SECOND)),
             DeleteJob(),
             id="one that nobody wants goes",
+        ),
+        pytest.param(
+            build_facts(None, SIGHT, memory=JobMemory(unwished_since=NOW - 29 * SECOND, was_out=True)),
+            None,
+            id="one whose order was out is given longer for its goodbye",
+        ),
+        pytest.param(
+            build_facts(None, SIGHT, memory=JobMemory(unwished_since=NOW - 30 * SECOND, was_out=True)),
+            DeleteJob(),
+            id="and goes as well",
+        ),
+        pytest.param(
+            build_facts(None, replace(SIGHT, pods=(CRASHED,)), memory=JobMemory(unwished_since=NOW - 59 * 60 * SECOND)),
+            None,
+            id="one whose pod has ended is left to be read, although Kubernetes is slow to note its end",
+        ),
+        pytest.param(
+            build_facts(None, replace(SIGHT, pods=(CRASHED,)), memory=JobMemory(unwished_since=NOW - HOUR)),
+            DeleteJob(),
+            id="but not for ever",
         ),
         pytest.param(
             build_facts(None, LEAVING, memory=JobMemory(unwished_since=NOW - HOUR)), None, id="and is told so once"
@@ -153,6 +173,14 @@ def test_a_pod_that_does_not_start_says_why(sight: JobSight, want_reason: str | 
     fault = decide_job(build_facts(START, sight)).fault
     assert (fault.reason if fault else None) == want_reason
     assert want_reason is None or want_reason in FAULT_REASONS
+
+
+def test_that_its_order_was_out_is_remembered_until_its_end() -> None:
+    out = decide_job(build_facts(OUT, SIGHT))
+    unwished = decide_job(build_facts(None, SIGHT, memory=out.memory))
+    later = replace(build_facts(None, SIGHT, memory=unwished.memory), now=NOW + 20 * SECOND)
+    assert decide_job(later).action is None
+    assert decide_job(replace(later, now=NOW + 30 * SECOND)).action == DeleteJob()
 
 
 def test_a_pod_of_the_former_attempt_is_named() -> None:
@@ -216,6 +244,7 @@ memories = st.builds(
     starts=st.integers(0, 50),
     again_at=st.none() | moments,
     unwished_since=st.none() | moments,
+    was_out=st.booleans(),
 )
 facts = st.builds(
     JobFacts,

@@ -15,10 +15,14 @@ from agentrun.decisions.jobs.job_wishes import JobStage, JobWish
 from agentrun.decisions.pools.pod_faults import PodSight, PoolFault, find_pod_fault
 
 _SAID = 500
+_ENDED = ("Succeeded", "Failed")
+"""Phases of a pod."""
 _FIRST_PAUSE = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(minutes=5)
-_LEAVES_WITHIN = timedelta(seconds=10)
-"""A worker that has nothing to do any more ends by itself: it is given so long before its Job is taken away."""
+_WAITED_IN_VAIN = timedelta(seconds=10)
+"""A Job whose order was not sent is taken away after this: its node may only be on its way to want it again."""
+_LEAVES_WITHIN = timedelta(seconds=30)
+"""A worker that has done its work ends by itself, and Kubernetes says so: its Job is given so long for that."""
 _LOST_AFTER = timedelta(minutes=1)
 """A pod that is still there so long after its time to end had passed is on a machine that nobody hears of."""
 
@@ -52,6 +56,8 @@ class JobMemory:
     """Why the last one ended."""
     unwished_since: datetime | None = None
     """Since when nobody has wanted it."""
+    was_out: bool = False
+    """Its order was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ def decide_job(facts: JobFacts) -> JobStep:
     memory, sight, now = replace(facts.memory, unwished_since=None), facts.sight, facts.now
     # What is under way is the worker's and the ledger's matter, whatever has become of the Job.
     if facts.wish.stage is JobStage.OUT:
-        return JobStep(None, JobMemory())
+        return JobStep(None, JobMemory(was_out=True))
     # The next one has the same name.
     if sight is not None and sight.leaving:
         return JobStep(None, memory, memory.fault)
@@ -139,9 +145,15 @@ def _decide_unwished(facts: JobFacts) -> JobStep:
     if sight.ended_at is not None:
         old = now - sight.ended_at >= facts.rules.keep_ended
         return JobStep(DeleteJob() if old else None, JobMemory())
-    # Its worker may be saying goodbye. One that is at work all the same lets its call end, as its pod's time allows.
-    since = facts.memory.unwished_since or now
-    return JobStep(DeleteJob() if now - since >= _LEAVES_WITHIN else None, JobMemory(unwished_since=since))
+    since, was_out = facts.memory.unwished_since or now, facts.memory.was_out
+    if sight.pods and all(pod.phase in _ENDED for pod in sight.pods):
+        # Kubernetes has not noted yet that the Job has ended with its pod.
+        patience = facts.rules.keep_ended
+    else:
+        # Its worker may be saying goodbye. One that is at work all the same lets its call end: its pod has the time.
+        patience = _LEAVES_WITHIN if was_out else _WAITED_IN_VAIN
+    memory = JobMemory(unwished_since=since, was_out=was_out)
+    return JobStep(DeleteJob() if now - since >= patience else None, memory)
 
 
 def _count_end(facts: JobFacts, memory: JobMemory, sight: JobSight) -> JobMemory:
@@ -161,7 +173,6 @@ def _find_former(facts: JobFacts) -> PodSight | None:
     alive = (
         pod
         for pod in sorted(facts.other_pods, key=lambda pod: pod.name)
-        if pod.phase not in ("Succeeded", "Failed")
-        and not (pod.leaves_by is not None and facts.now - pod.leaves_by >= _LOST_AFTER)
+        if pod.phase not in _ENDED and not (pod.leaves_by is not None and facts.now - pod.leaves_by >= _LOST_AFTER)
     )
     return next(alive, None)
