@@ -94,6 +94,24 @@ test-chart: setup ## Render the Helm charts and install them on an API server of
 	  && HELM="$$helm" KUBEBUILDER_ASSETS="$$assets" KUBECONFIG= \
 	  $(PY) -m pytest -n $(JOBS) --inline-snapshot=disable tests/chart $(ARGS)
 
+.PHONY: test-node
+test-node: setup ## Install the chart on real pods and break them: KUBECONFIG's cluster, else a node of our own (root)
+	@helm="$$(tests/chart/prepare)" && code=0 && { HELM="$$helm" tests/node/run \
+	  $(PY) -m pytest --inline-snapshot=disable tests/node $(ARGS) || code=$$?; } && { [ $$code = 77 ] || exit $$code; }
+
+.PHONY: kind-up
+kind-up: ## Start a kind cluster with the tests' images built by Docker and loaded
+	@tests/node/kind-up
+
+.PHONY: kind-test
+kind-test: setup ## Run the tests of make test-node on the cluster of make kind-up
+	@KUBECONFIG="$(CURDIR)/.kube/kind" $(MAKE) test-node ARGS='$(ARGS)'
+
+.PHONY: kind-down
+kind-down: ## Delete the cluster of make kind-up
+	@kind delete cluster --name agentrun
+	@rm -f .kube/kind
+
 .PHONY: dev-cluster
 dev-cluster: setup ## Keep an API server with the definitions and a ledger of your own until Ctrl-C; prints what to export
 	@assets="$$(KUBECONFIG= tests/cluster/prepare)" && KUBEBUILDER_ASSETS="$$assets" PYTHONPATH=tests $(PY) -m own_cluster

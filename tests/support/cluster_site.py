@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
+from support.kube_namespace import KubeNamespace
 from support.ledger_server import LedgerServer
 
-TERMINAL = {"Succeeded", "Failed", "Cancelled", "Rejected", "Dead"}
-_PATIENCE = 60.0
 
-
-class ClusterSite:
+class ClusterSite(KubeNamespace):
     """One namespace of the cluster under test and the processes that serve it."""
 
     def __init__(self, kubeconfig: Path, ledger: LedgerServer, folder: Path) -> None:
-        self.kubeconfig = kubeconfig
+        super().__init__(kubeconfig)
         self.ledger = ledger
         self.folder = folder
-        self.namespace = f"t-{secrets.token_hex(4)}"
         self.effects = folder / "effects.log"
         """One line for each call that a tool really made."""
         self._processes: list[subprocess.Popen[bytes]] = []
         self._named: dict[str, list[subprocess.Popen[bytes]]] = {}
         self._write_tools()
-        self.kubectl("create", "namespace", self.namespace, inside=False)
 
     # --- processes
 
@@ -125,27 +118,9 @@ class ClusterSite:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
                 process.wait()
-        self.kubectl("delete", "namespace", self.namespace, "--wait=false", inside=False, check=False)
+        self.remove()
 
-    # --- kubectl
-
-    def kubectl(self, *arguments: str, stdin: str = "", inside: bool = True, check: bool = True) -> str:
-        """Run kubectl and return its output; raises AssertionError with its message."""
-        where = ["--namespace", self.namespace] if inside else []
-        done = subprocess.run(
-            ["kubectl", "--kubeconfig", str(self.kubeconfig), *where, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        if check and done.returncode:
-            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
-
-    def apply(self, text: str) -> None:
-        """Apply manifests."""
-        self.kubectl("apply", "-f", "-", stdin=textwrap.dedent(text))
+    # --- tools
 
     def apply_tools(self, text: str) -> None:
         """Apply Python tools, one ``name: {further spec}`` a line; each calls the function of its name."""
@@ -158,59 +133,14 @@ class ClusterSite:
             }
             self.apply(json.dumps(manifest))
 
-    def apply_run(self, name: str, nodes: list[dict[str, Any]], **spec: Any) -> None:
-        """Apply a run."""
-        self.apply(self.manifest(name, nodes, **spec))
-
-    @staticmethod
-    def manifest(name: str, nodes: list[dict[str, Any]], **spec: Any) -> str:
-        """Return a run's manifest."""
-        return json.dumps(
-            {
-                "apiVersion": "agentrun.dev/v1alpha1",
-                "kind": "AgentRun",
-                "metadata": {"name": name},
-                "spec": {"intent": "test", "nodes": nodes, **spec},
-            }
-        )
-
-    def get(self, kind: str, name: str) -> dict[str, Any]:
-        """Return an object; empty when there is none."""
-        found = self.kubectl("get", kind, name, "-o", "json", check=False)
-        return json.loads(found) if found else {}
-
-    def find_all(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
-        """Return all objects of a kind."""
-        return list(json.loads(self.kubectl("get", kind, "-o", "json", *arguments))["items"])
-
-    def nodes(self, run: str) -> dict[str, dict[str, Any]]:
-        """Return the statuses of a run's nodes by path."""
-        uid = self.get("agentrun", run)["metadata"]["uid"]
-        found = self.find_all("agentnode", "-l", f"agentrun.dev/run-uid={uid}")
-        return {node["spec"]["path"]: node.get("status", {}) for node in found}
-
-    def phase(self, run: str) -> str:
-        """Return a run's phase."""
-        return str(self.get("agentrun", run).get("status", {}).get("phase", ""))
-
-    def wait_ended(self, run: str, within: float = _PATIENCE) -> dict[str, Any]:
-        """Wait until a run has ended and return its status."""
-        self.until(lambda: self.phase(run) in TERMINAL, within, lambda: f"run {run}: {self.get('agentrun', run)}")
-        return dict(self.get("agentrun", run)["status"])
-
-    def until(self, holds: Callable[[], bool], within: float = _PATIENCE, say: Callable[[], str] = lambda: "") -> None:
-        """Wait until something can be seen; raises AssertionError with the logs."""
-        deadline = time.monotonic() + within
-        while not holds():
-            if time.monotonic() > deadline:
-                logs = "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.glob("*.log"))
-                raise AssertionError(f"not within {within} s: {say()}\n{logs}")
-            time.sleep(0.1)
-
     def effects_of(self, call: str) -> int:
         """Return how often a tool really did something under this word."""
         lines = self.effects.read_text().splitlines() if self.effects.exists() else []
         return lines.count(call)
+
+    def tell_all(self) -> str:
+        """Return the end of every log."""
+        return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in self.folder.glob("*.log"))
 
     # --- inside
 

@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import Self
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+SERVICES = "10.96.0.0/16"
+"""The addresses of Services."""
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
@@ -34,8 +36,10 @@ class ControlPlaneStartError(Exception):
 class ControlPlane:
     """One control plane with its data in a temporary folder; a context manager that leaves nothing behind."""
 
-    def __init__(self, assets: Path) -> None:
+    def __init__(self, assets: Path, address: str = "127.0.0.1") -> None:
+        """``address``: where the API server listens."""
         self._assets = assets
+        self._address = address
         self.folder = Path(tempfile.mkdtemp(prefix="agentrun-cluster-"))
         self._token = secrets.token_hex(16)
         self._ports = _free_ports(3)
@@ -104,10 +108,9 @@ class ControlPlane:
 
     def stop(self) -> None:
         """End every part and remove the data. Safe to call twice."""
-        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
-            process = self._processes.pop(name, None)
-            if process is None:
-                continue
+        # The last to start is the first to end: the store outlives all that write to it.
+        for name in reversed(list(self._processes)):
+            process = self._processes.pop(name)
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(_STOP_SECONDS)
@@ -160,9 +163,9 @@ class ControlPlane:
                     "--authorization-mode=RBAC",
                     "--cert-dir=certificates",
                     f"--secure-port={api}",
-                    "--bind-address=127.0.0.1",
-                    "--advertise-address=127.0.0.1",
-                    "--service-cluster-ip-range=10.96.0.0/16",
+                    f"--bind-address={self._address}",
+                    f"--advertise-address={self._address}",
+                    f"--service-cluster-ip-range={SERVICES}",
                     "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
                 ]
             case _:
@@ -190,7 +193,7 @@ class ControlPlane:
 
     def kubeconfig_for(self, token: str) -> str:
         """Return the text of a kubeconfig for the user whom the API server knows by this token."""
-        server = f"https://127.0.0.1:{self._ports[2]}"
+        server = f"https://{self._address}:{self._ports[2]}"
         return (
             "apiVersion: v1\nkind: Config\n"
             f'clusters: [{{name: local, cluster: {{server: "{server}", insecure-skip-tls-verify: true}}}}]\n'
@@ -202,7 +205,7 @@ class ControlPlane:
     def _wait_until_ready(self) -> None:
         context = ssl._create_unverified_context()
         request = urllib.request.Request(
-            f"https://127.0.0.1:{self._ports[2]}/readyz", headers={"Authorization": f"Bearer {self._token}"}
+            f"https://{self._address}:{self._ports[2]}/readyz", headers={"Authorization": f"Bearer {self._token}"}
         )
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
