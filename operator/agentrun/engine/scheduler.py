@@ -64,7 +64,7 @@ from agentrun.engine.services import EngineServices, KnownRun, LedgerLostError
 from agentrun.engine.session_keeper import SessionKeeper
 from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
-from agentrun.engine.timers import Timers
+from agentrun.engine.timers import Timers, glance_within
 from agentrun.engine.tool_catalogue import ToolCatalogue
 from agentrun.ledger.port import LedgerUnavailableError, SchedulerLedger
 
@@ -549,7 +549,7 @@ class Scheduler:
             moments = [at for at in (self._services.timers.next(), self._park_until) if at is not None]
             try:
                 wait = max((min(moments) - now).total_seconds(), _TICK) if moments else None
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(None if wait is None else glance_within(wait)):
                     await self._timer_moved.wait()
             except TimeoutError:
                 continue

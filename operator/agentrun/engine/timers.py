@@ -9,6 +9,20 @@ from datetime import datetime
 
 from agentrun.engine.run_key import RunKey
 
+_NEAR_SECONDS = 60.0
+_GLANCE_SECONDS = 1.0
+_LONGEST_GLANCE_SECONDS = 300.0
+
+
+def glance_within(seconds: float) -> float:
+    """Return after how many seconds to look at the clock again when the next time is so many away.
+
+    A clock may be set right while one sleeps by it: what is due then must not wait for as long as it was wrong.
+    """
+    if seconds <= _NEAR_SECONDS:
+        return min(seconds, _GLANCE_SECONDS)
+    return min(seconds / 2, _LONGEST_GLANCE_SECONDS)
+
 
 class Timers:
     """Wakes (run, path) at a time; of several times for one pair the earliest counts. An empty path is the run."""
