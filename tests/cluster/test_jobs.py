@@ -144,7 +144,7 @@ def test_a_pod_that_was_evicted_before_it_had_its_order_is_followed_by_another(j
     jobs.set_status(pod, phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
     site.until(lambda: "Evicted: The node was low on resource" in wait_messages(site, "r"))
     # Kubernetes makes no other one by itself.
-    site.until(lambda: jobs.jobs() and jobs.jobs()[0]["metadata"]["uid"] != first["metadata"]["uid"])
+    site.until(lambda: any(job["metadata"]["uid"] != first["metadata"]["uid"] for job in jobs.jobs()))
     (second,) = jobs.wait_for_pods()
     assert second["metadata"]["uid"] != pod["metadata"]["uid"]
     jobs.run_pod(second)
