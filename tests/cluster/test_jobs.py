@@ -13,6 +13,7 @@ import pytest
 
 from support.cluster_site import ClusterSite
 from support.job_site import JobSite
+from support.pool_site import POD_FAULTS
 
 ACT = '{"act": {"timeout": "60s", "execution": {"mode": "Job"}}}'
 
@@ -99,20 +100,11 @@ def test_a_leader_that_was_fenced_makes_no_second_job(jobs: JobSite) -> None:
 
 
 FAULTS = {
-    "image": (
-        {"containerStatuses": [{"name": "worker", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
-          "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]},
-        "ImagePullBackOff: Back-off pulling image",
-    ),
+    **POD_FAULTS,
     "mount": (
         {"containerStatuses": [{"name": "worker", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
           "state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "keys" not found'}}}]},
         'secret "keys" not found',
-    ),
-    "no node": (
-        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                         "message": "0/1 nodes are available"}]},
-        "no node takes it: 0/1 nodes are available",
     ),
 }  # fmt: skip
 

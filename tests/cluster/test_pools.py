@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.cluster_site import ClusterSite
-from support.pool_site import PoolSite
+from support.pool_site import POD_FAULTS, PoolSite
 
 
 @pytest.fixture
@@ -175,21 +175,7 @@ def test_a_pool_that_no_tool_needs_goes_with_all_that_is_beside_it(pools: PoolSi
     assert pools.deployments()[0]["metadata"]["labels"]["agentrun.dev/pool"] == "shared"
 
 
-FAULTS = {
-    "image": (
-        {"containerStatuses": [{"name": "worker", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
-          "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]},
-        "ImagePullBackOff: Back-off pulling image",
-    ),
-    "no node": (
-        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                         "message": "0/1 nodes are available"}]},
-        "no node takes it: 0/1 nodes are available",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("status, want", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("status, want", POD_FAULTS.values(), ids=POD_FAULTS)
 def test_a_pod_that_cannot_start_is_what_waiting_nodes_show(pools: PoolSite, status: dict[str, Any], want: str) -> None:
     site = pools.site
     site.apply_tools('{"act": {}}')

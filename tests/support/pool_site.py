@@ -19,6 +19,21 @@ QUICK = {
 """An operator's environment: pools on, its patience short."""
 
 
+POD_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "image": (
+        {"containerStatuses": [{"name": "worker", "image": "x", "imageID": "", "ready": False, "restartCount": 0,
+          "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]},
+        "ImagePullBackOff: Back-off pulling image",
+    ),
+    "no node": (
+        {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                         "message": "0/1 nodes are available"}]},
+        "no node takes it: 0/1 nodes are available",
+    ),
+}  # fmt: skip
+"""What a kubelet or the scheduler says of a pod that cannot start, and what waiting nodes say then."""
+
+
 class PoolSite:
     """The pools of a site's namespace."""
 

@@ -40,6 +40,7 @@ from agentrun.engine.order_builder import budget_amount, build_order
 from agentrun.engine.propagate import propagate, recount_instances
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices, EpochLostError
+from agentrun.engine.side_by_side import await_all
 from agentrun.engine.status_writer import HELD_BACK_RECHECK, StatusWriter
 from agentrun.engine.tree_builder import build_instances, build_object, place_instances
 from agentrun.ledger.port import DispatchAnswer, NodeLedgerState, RefusalKind, WithdrawVerdict
@@ -449,11 +450,7 @@ class NodeEffects:
                 node.status = stored.status
 
         # All have ended before anything is made of it: what is created meanwhile must not be overlooked.
-        ends = await asyncio.gather(*(create(node) for node in nodes if node.stored is None), return_exceptions=True)
-        failures = [end for end in ends if isinstance(end, BaseException)]
-        if failures:
-            # What passes by itself comes last: a foreign object does not.
-            raise next((end for end in failures if not isinstance(end, ClusterUnavailableError)), failures[0])
+        await await_all((create(node) for node in nodes if node.stored is None), (ClusterUnavailableError,))
         run.place(nodes)
 
     def _stay(self, run: RunMemory, node: NodeMemory, stay: Stay) -> None:

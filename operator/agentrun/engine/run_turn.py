@@ -53,6 +53,7 @@ from agentrun.engine.run_outcome import build_outcome
 from agentrun.engine.run_pins import take_spec
 from agentrun.engine.services import EngineServices
 from agentrun.engine.session_keeper import SessionKeeper
+from agentrun.engine.side_by_side import await_all
 from agentrun.engine.status_writer import StatusWriter
 from agentrun.engine.wait_board import WaitBoard
 
@@ -367,9 +368,7 @@ class RunTurn:
             del ready[path]
 
         await self._sessions.hold(run)
-        for end in await asyncio.gather(*map(send, ready), return_exceptions=True):
-            if isinstance(end, BaseException):
-                raise end
+        await await_all(map(send, ready))
 
     def _facts(self, run: RunMemory, node: NodeMemory) -> NodeFacts:
         services = self._services

@@ -23,6 +23,7 @@ from agentrun.engine.cluster_port import (
 from agentrun.engine.observer import RunPhaseStored
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
+from agentrun.engine.side_by_side import await_all
 from agentrun.ledger.port import LedgerUnavailableError
 
 _PASSING = (ClusterUnavailableError, LedgerUnavailableError, ConflictError, GoneError)
@@ -53,15 +54,11 @@ class StatusWriter:
             # What fails stays unsorted, and is looked at again.
             run.unsorted.update((node.path, None) for node in (*due, *lasting))
             # All have ended before anything is made of it: one that still goes on would note an older state as stored.
-            ends = await asyncio.gather(
+            writes = (
                 *(self._write_one(run, node, before_node) for node in due),
                 *(self._write_lasting(run, node, before_node) for node in lasting),
-                return_exceptions=True,
             )
-            failures = [end for end in ends if isinstance(end, BaseException)]
-            if failures:
-                # What passes by itself comes last: that another leads does not.
-                raise next((end for end in failures if not isinstance(end, _PASSING)), failures[0])
+            await await_all(writes, _PASSING)
         self.acknowledge(run)
 
     def _write_no_more(self, run: RunMemory) -> None:

@@ -21,8 +21,9 @@ from agentrun.controller.jobs.job_manifests import JobSettings, build_job, job_s
 from agentrun.controller.jobs.job_report import JobReport
 from agentrun.controller.jobs.job_sights import job_key_of, node_uid_of, read_job
 from agentrun.controller.jobs.job_writer import JobWriter, jobs_path
-from agentrun.controller.pools.held_back import BUG, AccountNotAllowedError, explain_failure
-from agentrun.controller.pools.labelled_objects import LabelledObjects, find_uid
+from agentrun.controller.pools.held_back import AccountNotAllowedError
+from agentrun.controller.pools.hindrance import Hindrance
+from agentrun.controller.pools.labelled_objects import LabelledObjects, find_uid, find_watch
 from agentrun.controller.pools.pool_keeper import AccessKeeper
 from agentrun.controller.pools.pool_sights import explain_refusal, read_pod
 from agentrun.controller.pools.pool_writer import pods_path
@@ -73,9 +74,7 @@ class _Job:
     """What is remembered of one Job."""
 
     memory: JobMemory = field(default_factory=JobMemory)
-    hindrance: PoolFault | None = None
-    """Why the last request for it failed."""
-    again_at: datetime | None = None
+    hindrance: Hindrance = field(default_factory=Hindrance)
     refusal: PoolFault | None = None
     asked_events_at: datetime | None = None
     told_of: str = ""
@@ -178,10 +177,10 @@ class JobKeeper:
             siblings = self._pods_of_node.get(wish.node_uid, ()) if wish is not None else ()
             found = _Found(raw, self._pods.get(key, []), [pod for other, pod in siblings if other != key])
             fault: PoolFault | None = None
-            if job.again_at is None or job.again_at <= now:
+            if job.hindrance.is_over(now):
                 fault = await self._step(key, job, wish, found, now)
             if wish is not None and _waits(wish):
-                reports[key] = JobReport(wish.tool, job.hindrance or fault)
+                reports[key] = JobReport(wish.tool, job.hindrance.fault or fault)
             if wish is not None and not _waits(wish):
                 ends |= self._note_end(wish, job, found.pods, now)
         for key in self._jobs.keys() - survey.wishes.keys() - existing.keys():
@@ -218,30 +217,29 @@ class JobKeeper:
     ) -> PoolFault | None:
         """Take a Job's next step; return what keeps it from its pod."""
         try:
-            if wish is not None and _waits(wish):
-                await self._ask_events(key, job, found, now)
             sight = None
             if found.raw is not None:
                 if job.read is None or job.read[0] is not found.raw:
                     job.read = found.raw, read_job(found.raw)
-                sight = replace(job.read[1], pods=tuple(found.pods), refusal=job.refusal)
+                sight = job.read[1]
+                if wish is not None and _waits(wish):
+                    await self._ask_events(key, job, sight, found, now)
+                sight = replace(sight, pods=tuple(found.pods), refusal=job.refusal)
             step = decide_job(JobFacts(now, wish, sight, tuple(found.others), job.memory, self._settings.rules))
             job.memory = step.memory
             # A leader that stood still and wakes up knows of nothing that its successor's attempts want.
             if step.action is not None and await self._board.still_leads():
                 await self._apply(key, step.action, wish, found.raw, now)
         except Exception as error:  # noqa: BLE001 - one Job's trouble keeps no other waiting; a bug is logged as one
-            self._note_failure(key, job, error, now)
-            return job.hindrance
-        if job.hindrance is not None:
-            _log.info("job_goes_on", namespace=key.namespace, job=key.name)
-        job.hindrance = job.again_at = None
+            job.hindrance.note(error, now, "job", namespace=key.namespace, job=key.name)
+            return job.hindrance.fault
+        job.hindrance.end("job", namespace=key.namespace, job=key.name)
         return step.fault
 
     async def _apply(
         self, key: JobKey, action: JobAction, wish: JobWish | None, found: JsonObject | None, now: datetime
     ) -> None:
-        watch = self._job_watches[self._namespaces.index(key.namespace if key.namespace in self._namespaces else None)]
+        watch = find_watch(self._job_watches, self._namespaces, key.namespace)
         match action:
             case CreateJob() if wish is not None:
                 watch.note(await self._create(wish, now))
@@ -267,34 +265,21 @@ class JobKeeper:
             self._policies_at[namespace] = now
         return await self._writer.create(build_job(wish, self._settings, access))
 
-    async def _ask_events(self, key: JobKey, job: _Job, found: _Found, now: datetime) -> None:
+    async def _ask_events(self, key: JobKey, job: _Job, sight: JobSight, found: _Found, now: datetime) -> None:
         """Learn why a Job has no pod: Kubernetes tells it by Events alone."""
-        if found.pods or found.raw is None:
+        if found.pods:
             job.refusal = None
-        elif now - read_job(found.raw).created_at >= _POD_COMES_WITHIN and (
+        elif now - sight.created_at >= _POD_COMES_WITHIN and (
             job.asked_events_at is None or now - job.asked_events_at >= _ASK_EVENTS_EVERY
         ):
             job.asked_events_at = now
             try:
-                said = await self._writer.find_refusal(key, find_uid(found.raw))
+                said = await self._writer.find_refusal(key, sight.uid)
             except (ClusterUnavailableError, GoneError) as error:
                 said = str(error)
             job.refusal = explain_refusal(said) if said else None
 
     # --- what is said
-
-    def _note_failure(self, key: JobKey, job: _Job, error: Exception, now: datetime) -> None:
-        fault, pause = explain_failure(error)
-        job.again_at = now + pause
-        if fault is None:
-            _log.debug("job_postponed", namespace=key.namespace, job=key.name, cause=str(error))
-            return
-        if job.hindrance != fault:
-            known = fault.reason != BUG
-            log = _log.warning if known else _log.error
-            log("job_held_back", namespace=key.namespace, job=key.name, reason=fault.reason, cause=fault.message,
-                exc_info=None if known else error)  # fmt: skip
-        job.hindrance = fault
 
     @staticmethod
     def _note_end(wish: JobWish, job: _Job, pods: list[PodSight], now: datetime) -> dict[JobKey, str]:

@@ -7,7 +7,7 @@ decides nothing, and writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
@@ -112,6 +112,11 @@ class LabelledObjects:
         if isinstance(meta, dict):
             meta.pop("managedFields", None)
         self._found[name] = found
+
+
+def find_watch(watches: Sequence[LabelledObjects], served: Sequence[str | None], namespace: str) -> LabelledObjects:
+    """Return, of watches that stand in the order of the ``served`` namespaces (None: all), that of one of them."""
+    return watches[served.index(namespace if namespace in served else None)]
 
 
 def _meta_text(found: JsonObject, field: str) -> str:

@@ -18,8 +18,9 @@ import structlog
 from agentrun.contract.exact_json import JsonObject
 from agentrun.controller.api_client import ApiClient
 from agentrun.controller.api_errors import ObjectRefusedError
-from agentrun.controller.pools.held_back import AGAIN_SOON, BUG, AccountNotAllowedError, explain_failure
-from agentrun.controller.pools.labelled_objects import LabelledObjects, find_name, find_uid
+from agentrun.controller.pools.held_back import AGAIN_SOON, AccountNotAllowedError
+from agentrun.controller.pools.hindrance import Hindrance
+from agentrun.controller.pools.labelled_objects import LabelledObjects, find_name, find_uid, find_watch
 from agentrun.controller.pools.our_objects import ForeignObjectError
 from agentrun.controller.pools.pool_manifests import (
     LedgerAccess,
@@ -87,9 +88,7 @@ class _Pool:
 
     memory: PoolMemory = field(default_factory=PoolMemory)
     built: tuple[PoolWish, LedgerAccess, PoolManifests] | None = None
-    hindrance: PoolFault | None = None
-    """Why the last request for it failed."""
-    again_at: datetime | None = None
+    hindrance: Hindrance = field(default_factory=Hindrance)
 
 
 class PoolKeeper:
@@ -195,7 +194,7 @@ class PoolKeeper:
         for key in sorted(self._wishes.keys() | existing.keys()):
             found = existing.get(key)
             pool = self._pools.setdefault(key, _Pool())
-            if (found is None or not is_leaving(found)) and (pool.again_at is None or pool.again_at <= now):
+            if (found is None or not is_leaving(found)) and pool.hindrance.is_over(now):
                 found = await self._step(key, pool, found, survey, now)
             reports[key] = self._report(key, pool, found, now)
         for key in self._pools.keys() - reports.keys():
@@ -244,11 +243,9 @@ class PoolKeeper:
             for action in step.actions:
                 found = await self._apply(key, action, manifests, found)
         except Exception as error:  # noqa: BLE001 - one pool's trouble keeps no other waiting; a bug is logged as one
-            self._note_failure(key, pool, error, now)
+            pool.hindrance.note(error, now, "pool", namespace=key.namespace, pool=key.queue)
         else:
-            if pool.hindrance is not None:
-                _log.info("pool_goes_on", namespace=key.namespace, pool=key.queue)
-            pool.hindrance = pool.again_at = None
+            pool.hindrance.end("pool", namespace=key.namespace, pool=key.queue)
         return found
 
     async def _build(self, key: PoolKey, pool: _Pool, wish: PoolWish | None) -> PoolManifests | None:
@@ -280,11 +277,11 @@ class PoolKeeper:
             case MarkWorker(worker, keep):
                 pod = await self._writer.mark(key, worker, keep=keep)
                 if pod is not None:
-                    self._watch_of(self._pod_watches, key).note(pod)
+                    find_watch(self._pod_watches, self._namespaces, key.namespace).note(pod)
                     self._pods_changed = True
             case DeletePool() if found is not None:
                 await self._writer.delete(key, name, find_uid(found))
-                self._watch_of(self._deployments, key).forget((key.namespace, name))
+                find_watch(self._deployments, self._namespaces, key.namespace).forget((key.namespace, name))
                 stored = None
                 _log.info("pool_deleted", **said)
             case CreatePool() | ReplacePods() | DeletePool():
@@ -292,32 +289,16 @@ class PoolKeeper:
             case _:
                 assert_never(action)
         if stored is not None and stored is not found:
-            self._watch_of(self._deployments, key).note(stored)
+            find_watch(self._deployments, self._namespaces, key.namespace).note(stored)
         return stored
 
-    def _watch_of(self, watches: list[LabelledObjects], key: PoolKey) -> LabelledObjects:
-        return watches[self._namespaces.index(key.namespace if key.namespace in self._namespaces else None)]
-
-    # --- what goes wrong
-
-    def _note_failure(self, key: PoolKey, pool: _Pool, error: Exception, now: datetime) -> None:
-        fault, pause = explain_failure(error)
-        pool.again_at = now + pause
-        if fault is None:
-            _log.debug("pool_postponed", namespace=key.namespace, pool=key.queue, cause=str(error))
-            return
-        if pool.hindrance != fault:
-            known = fault.reason != BUG
-            log = _log.warning if known else _log.error
-            log("pool_held_back", namespace=key.namespace, pool=key.queue, reason=fault.reason, cause=fault.message,
-                exc_info=None if known else error)  # fmt: skip
-        pool.hindrance = fault
+    # --- what is said
 
     def _report(self, key: PoolKey, pool: _Pool, found: JsonObject | None, now: datetime) -> PoolReport:
         pods = [pod for pod in self._pods.get(key, ()) if not pod.leaving]
         ready = sum(pod.ready for pod in pods)
         wished = read_pool(found, ()).replicas if found is not None else 0
-        fault = pool.hindrance
+        fault = pool.hindrance.fault
         if fault is None and found is not None and wished and not ready:
             fault = find_refusal(found) or find_pool_fault(pods, now)
         return PoolReport(wished, ready, fault)

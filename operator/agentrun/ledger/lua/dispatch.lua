@@ -6,7 +6,8 @@
 --   waiters; the stream of an earlier entry.
 -- arg: node, run, path, owner (<ns>/<run>/<node>), attempt, seq, epoch, kind, request, tool, pool, session (key or ''),
 --      side, digest, record, scope, window, duplicate, ownKey, timeout, claimWithin, runRemaining, rate (0: none),
---      keep (ms that the queue's keys outlive this; 0: for ever), hold {micros, tokens, calls}, budget (the node's, the same, -1 unlimited), limits [[name, limit], ...]
+--      keep (ms that the queue's keys outlive this; 0: for ever), hold {micros, tokens, calls}, budget (the node's, the
+--      same, -1 unlimited), limits [[name, limit], ...]
 -- ARGV[3] the order, JSON
 -- Returns {refusal or '', limit}. Equal orders (seq, request, kind) are answered equally, in a newer epoch as well.
 -- Cost: O(limits + log holders), or O(waiters) where the order before was about another record
