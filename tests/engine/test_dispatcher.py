@@ -95,6 +95,17 @@ def test_slots_that_the_ledger_still_counts_are_missed_only_where_they_are_neede
     assert line.dispatcher.is_short_of_slots(2)
 
 
+def test_a_limit_that_the_ledger_refused_is_named_until_somebody_is_granted_anew() -> None:
+    line = _Line(slots=2)
+    line.offer("refused")
+    line.pump()
+    line.dispatcher.refuse("refused", "namespace", _NOW)
+
+    later = timedelta(seconds=2)
+    assert line.dispatcher.waiting_for("refused", _NOW + later) == "Slots(namespace)"
+    assert line.pump(later) == ["refused"]
+
+
 def test_waiting_raises_a_candidate_above_those_that_came_before_it() -> None:
     line = _Line(slots=1)
     line.offer("holds")

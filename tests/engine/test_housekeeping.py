@@ -129,3 +129,28 @@ def test_nodes_of_ended_runs_go_after_a_time_and_the_oldest_of_too_many_earlier(
         assert len(world.cluster.runs()) == 4
 
     in_world(test, TOOLS, QUICK)
+
+
+def test_a_node_that_an_overtaken_leader_makes_for_an_ended_run_is_deleted() -> None:
+    async def test(world: World) -> None:
+        await begin(world, "nodes: [{name: a, tool: act}]")
+        await world.ended(within=60)
+        await asyncio.sleep(5)
+        run = world.cluster.get_run("default", "run").metadata.uid
+        (own,) = world.cluster.nodes_of("default", run)
+        meta = own.metadata.model_copy(update={"name": "stray"})
+        stray = await world.cluster.create_node(own.model_copy(update={"metadata": meta, "status": None}))
+        late = await world.cluster.create_node(
+            own.model_copy(update={"metadata": meta.model_copy(update={"name": "late"})})
+        )
+        await world.cluster.replace_status(late.model_copy(update={"status": own.status}))
+
+        def names() -> set[str]:
+            return {node.metadata.name for node in world.cluster.nodes_of("default", run)}
+
+        await world.until(lambda: stray.metadata.name not in names(), 1200)
+        await asyncio.sleep(1800)
+        # What a status says something about began before the end, whatever the clocks say.
+        assert names() == {own.metadata.name, "late"}
+
+    in_world(test, TOOLS, QUICK)

@@ -14,6 +14,8 @@ from agentrun.contract.defaults import SLOT_LEASE
 from agentrun.contract.node import AgentNode, Transition
 from agentrun.contract.run import AgentRun, AgentRunSpec
 from agentrun.engine.cluster_port import ClusterObject, ClusterUnavailableError
+from agentrun.engine.services import EpochLostError
+from agentrun.engine.settings import SchedulerSettings
 from support.manifest_texts import build_tools
 from support.world import Mortality, World, in_world
 
@@ -435,6 +437,23 @@ def test_a_fan_out_that_is_expanded_again_lets_the_next_instance_begin_for_each_
         assert (await world.ended(within=600)).phase == "Succeeded"
 
     in_world(test, ACT, "tools: {act: [{result: 1, delay: 100ms}, {result: 2, delay: 5s}, {result: 3}]}")
+
+
+def test_a_leader_that_was_overtaken_makes_no_instances() -> None:
+    async def test(world: World) -> None:
+        # It hears of its successor by nothing else.
+        world.start_scheduler(settings=SchedulerSettings(ledger_look=timedelta(hours=1)))
+        world.start_worker()
+        fan_out = "fanOut: {items: [1, 2], node: {tool: act, params: {n: '${item}'}}}"
+        world.apply_run(f"nodes: [{{name: a, tool: read}}, {{name: f, type: FanOut, dependsOn: [a], {fan_out}}}]")
+        await asyncio.sleep(2)
+        await world.ledger.take_epoch(1)
+        with pytest.raises(EpochLostError):
+            await world.engine_ends(within=600)
+        assert world.counts.calls["read"] == 1
+        assert set(world.nodes()) == {"a", "f"}
+
+    in_world(test, f"{ACT}\nread: {{timeout: 10s}}", "tools: {act: [{result: 1}], read: [{result: 1, delay: 5s}]}")
 
 
 def test_a_call_that_was_sent_and_not_written_down_is_known_again() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from agentrun.contract.run import RunPhase
 from agentrun.engine.settings import SchedulerSettings
+from support.lease_book import LeaseBook
 from support.world import World, in_world
 
 SETTINGS = SchedulerSettings(sweep_every=timedelta(minutes=1))
@@ -56,5 +57,26 @@ def test_a_run_ends_right_though_the_cluster_goes_back(copied_at: float, restore
         assert world.counts.effects["act"] == 2
         assert world.scheduler is not None
         assert world.scheduler.failed_turns_total == 0
+
+    in_world(test, TOOLS, SCRIPT)
+
+
+def test_the_session_of_a_run_that_had_ended_is_given_back() -> None:
+    async def test(world: World) -> None:
+        world.sessions = book = LeaseBook()
+        world.start_worker()
+        world.start_scheduler(settings=SETTINGS)
+        world.apply_run(f"session: s\n{NODES}")
+        await asyncio.sleep(3)
+        restore = take_copy(world)
+        await world.ended(within=600)
+        await world.kill_scheduler()
+        restore()
+        assert book.holders == {}
+        world.start_scheduler(settings=SETTINGS)
+        assert (await world.ended(within=600)).phase is RunPhase.SUCCEEDED
+        await asyncio.sleep(5)
+        assert book.holders == {}
+        assert world.counts.effects["act"] == 2
 
     in_world(test, TOOLS, SCRIPT)

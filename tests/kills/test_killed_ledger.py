@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kills.cases import PRICE, Case, End, Kind, pool_of
-from kills.instants import LEDGER, Instant
+from kills.instants import LEDGER, Instant, Reached
 from kills.kill_site import Site
 from kills.nursery import Hatchery
 from kills.table import keep_table
@@ -41,7 +41,7 @@ class Blow:
         await self.done.wait()
 
 
-def find_faults(kind: Kind, end: End, *, lives: bool, emptied: bool) -> str:
+def find_faults(kind: Kind, end: End, reached: Reached, *, lives: bool, emptied: bool) -> str:
     """Return what must not be, whatever the instant was."""
     if kind.is_once and end.effects > 1:
         return "a Once effect happened twice"
@@ -51,6 +51,10 @@ def find_faults(kind: Kind, end: End, *, lives: bool, emptied: bool) -> str:
         return "it may not end so"
     if end.phase == "Quarantined" and end.reason != "OutcomeUnknown":
         return "nobody should have to ask why"
+    if reached is Reached.UNCLAIMED and kind is Kind.ONCE and (end.phase, end.effects) == ("Quarantined", 0):
+        # Rebuilt before it was claimed. That nobody has claimed it is what the ledger says, and a ledger whose server
+        # is another one (a replica that was behind, a copy) may have forgotten a claim: it is asked about.
+        return ""
     if lives and not emptied and (end.phase, end.effects, end.micros) != ("Succeeded", 1, PRICE):
         return "nothing was lost and nobody died"
     return ""
@@ -85,7 +89,7 @@ async def test_a_ledger_that_is_killed_has_no_effect_twice_and_nothing_lost(
     for (instant, emptied), (ends, remains) in zip(played, ended, strict=True):
         faults += [f"{instant.name}, emptied: {emptied}: {told}" for told in remains]
         for kind, end in ends:
-            fault = find_faults(kind, end, lives=lives, emptied=emptied)
+            fault = find_faults(kind, end, instant.reached, lives=lives, emptied=emptied)
             state = "emptied" if emptied else "kept"
             told = f"{end.phase} ({end.reason}) | {end.effects} | {end.micros}"
             rows.append(f"| {instant.step} | {instant.name} | {state} | {kind} | {told} |")

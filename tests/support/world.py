@@ -149,12 +149,17 @@ class World:
         """Ask the scheduler to end in order, and return how many seconds that took; raises what it ended with."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if self.scheduler is None or self._engine is None:
+        if self.scheduler is None:
             return 0.0
         self.scheduler.stop()
-        async with asyncio.timeout(within):
-            await self._engine
+        await self.engine_ends(within)
         return loop.time() - began
+
+    async def engine_ends(self, within: float) -> None:
+        """Wait until the scheduler has ended, at most ``within`` seconds; raises what it ended with."""
+        if self._engine is not None:
+            async with asyncio.timeout(within):
+                await self._engine
 
     async def kill_scheduler(self) -> None:
         """End the scheduler at once, wherever it is."""

@@ -341,7 +341,8 @@ class Dispatcher:
         namespace, book, settings = candidate.run[0], self._book, self._settings
         priority = candidate.node.priority
         for limit in (_GLOBAL, _NAMESPACE, f"tool:{candidate.tool}"):
-            if self._parked.get((namespace, limit), now) > now:
+            # Also one whose moment has just passed: nothing was granted yet since the ledger refused it.
+            if (namespace, limit) in self._parked:
                 yield f"Slots({limit})"
         reserved = self._reserved_above(priority, book.by_priority)
         if book.total >= settings.global_limit - reserved:

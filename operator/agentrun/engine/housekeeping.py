@@ -62,6 +62,7 @@ class Housekeeping:
         self._ended = ended
         self._watcher = watcher
         self._unknown: set[str] = set()
+        self._judged: set[str] = set()
 
     async def run(self) -> None:
         """Sweep until cancelled; between two sweeps delete the runs whose own time has come."""
@@ -108,6 +109,7 @@ class Housekeeping:
             for run in runs:
                 await self._wind_up(namespace, run, existing)
         await self._delete_children(survey, existing)
+        await self._delete_strays(survey)
 
     async def _take_in_missed(self, survey: ClusterSurvey, known: Mapping[RunKey, str]) -> None:
         missed = {
@@ -145,3 +147,20 @@ class Housekeeping:
             spent = owner in (self._ended if child.kind == "Lease" else past)
             if child.metadata.deletion_timestamp is None and owner[1] and (spent or owner not in existing):
                 await self._services.cluster.delete(child)
+
+    async def _delete_strays(self, survey: ClusterSurvey) -> None:
+        """Delete nodes that a leader has created after their run's end, having been overtaken: they never began."""
+        late: dict[RunKey, set[str]] = {}
+        for child in survey.children:
+            owner = (child.metadata.namespace, child.metadata.labels.get(RUN_UID_LABEL, ""))
+            run, created = self._ended.get(owner), child.metadata.creation_timestamp
+            if child.kind == "AgentNode" and run is not None and created is not None and created > run.finished_at:
+                late.setdefault(owner, set()).add(child.metadata.uid)
+        fresh = {owner: uids for owner, uids in late.items() if uids - self._judged}
+        for (namespace, run_uid), uids in fresh.items():
+            for node in await self._services.cluster.list_nodes(namespace, run_uid):
+                if node.metadata.uid in uids and node.status is None:
+                    _log.warning("stray_node_deleted", node=node.metadata.name, namespace=namespace)
+                    await self._services.cluster.delete(node, unchanged=True)
+        # Clocks differ: what was created late by another clock alone is asked about once.
+        self._judged = set().union(*late.values())

@@ -302,8 +302,10 @@ class NodeEffects:
         now = self._services.now()
         waiting_for, message = self._services.jobs.find_wait(node.uid)
         waiting_for = self._services.dispatcher.waiting_for(node.uid, now) or waiting_for
-        # Waiting raises its priority: shown when somebody looks a minute later.
-        self._services.timers.set(run.key, node.path, now + _SHOW_AGAIN)
+        # Waiting raises its priority: shown when somebody looks a minute later. What nothing holds is about to go out,
+        # unless another takes what has become free: then it says so soon.
+        soon = _SHOW_AGAIN if waiting_for else self._services.settings.coalesce
+        self._services.timers.set(run.key, node.path, now + soon)
         message = message if waits_for_job(waiting_for) else ""
         if waiting_for and (waiting_for, message) != (node.status.waiting_for, node.status.message):
             self._set(run, node, node.status.model_copy(update={"waiting_for": waiting_for, "message": message}))
@@ -400,6 +402,8 @@ class NodeEffects:
             recount_instances(run, node)
             self.move(run, node, then, now)
             return
+        # Nothing that is created tells of a successor, under whom the run may have ended.
+        await self._services.refuse_if_overtaken()
         children = build_instances(run, node, items, now)
         try:
             await self.create_objects(run, children)

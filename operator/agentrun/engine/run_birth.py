@@ -150,6 +150,7 @@ class RunBirth:
         admission = await self.register(run)
         if admission.verdict is AdmissionVerdict.ALREADY_FINISHED and not _have_all_ended(found):
             # Only an older copy of the cluster says that it goes on: the ledger knows how it ended.
+            await self._sessions.release(run)
             self._copy(run, admission, now)
             return
         states = await self._find_states(run, found)
