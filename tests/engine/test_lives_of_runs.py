@@ -16,6 +16,7 @@ from agentrun.contract.run import AgentRun, AgentRunSpec
 from agentrun.engine.cluster_port import ClusterObject, ClusterUnavailableError
 from agentrun.engine.services import EpochLostError
 from agentrun.engine.settings import SchedulerSettings
+from agentrun.ledger.port import DispatchAnswer, RefusalKind
 from support.manifest_texts import build_tools
 from support.world import Mortality, World, in_world
 
@@ -454,6 +455,25 @@ def test_a_leader_that_was_overtaken_makes_no_instances() -> None:
         assert set(world.nodes()) == {"a", "f"}
 
     in_world(test, f"{ACT}\nread: {{timeout: 10s}}", "tools: {act: [{result: 1}], read: [{result: 1, delay: 5s}]}")
+
+
+def test_an_order_that_the_ledger_knows_better_is_not_sent_again_and_again() -> None:
+    async def test(world: World) -> None:
+        sent = 0
+
+        async def refuse(*_: object) -> DispatchAnswer:
+            nonlocal sent
+            sent += 1
+            return DispatchAnswer(RefusalKind.STALE_SEQ)
+
+        setattr(world.ledger, "dispatch", refuse)  # noqa: B010 - a ledger that says so and does not say why
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run(ONE)
+        await asyncio.sleep(10)
+        assert 5 <= sent <= 20
+
+    in_world(test, ACT)
 
 
 def test_a_call_that_was_sent_and_not_written_down_is_known_again() -> None:

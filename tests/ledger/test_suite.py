@@ -926,3 +926,12 @@ async def test_an_order_whose_seq_a_recovery_took_is_withdrawn_without_touching_
     assert (await bench.ledger.find_node(NAMESPACE, "n")).recovers
     assert await bench.ledger.withdraw(NAMESPACE, "run-1", "n", 2) is WithdrawVerdict.WITHDRAWN
     assert (await bench.ledger.find_node(NAMESPACE, "n")).queued
+
+
+async def test_an_order_of_which_a_recovery_was_sent_is_no_order_to_send_again(bench: LedgerBench) -> None:
+    await bench.begin()
+    claim = await bench.claim(build_order("n"))
+    assert await bench.ledger.fence_attempt(NAMESPACE, "n", 1)
+    assert (await bench.ledger.dispatch(as_recovery(claim.order, seq=2), (), None)).refusal is None
+    assert await bench.ledger.withdraw(NAMESPACE, "run-1", "n", 1) is WithdrawVerdict.LOST
+    assert (await bench.ledger.find_node(NAMESPACE, "n")).queued

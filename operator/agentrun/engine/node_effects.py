@@ -229,6 +229,7 @@ class NodeEffects:
                 raise EpochLostError(f"epoch {services.epoch} is not the ledger's any more")
             case RefusalKind.STALE_SEQ | RefusalKind.CLAIMED:
                 services.dispatcher.drop(node.uid)
+                seq_before = node.status.seq
                 state = await services.ledger.find_node(run.namespace, node.uid)
                 if state.seq < node.status.seq:
                     await self._align(run, node)
@@ -236,8 +237,11 @@ class NodeEffects:
                     # An order that was withdrawn before its status was written: count on from there.
                     self._set(run, node, node.status.model_copy(update={"seq": state.seq}))
                 self.sync_with_ledger(run, node, state)
-                self._look_again(run, node)
-                return
+                if node.status.phase is not NodePhase.READY or node.status.seq != seq_before:
+                    self._look_again(run, node)
+                    return
+                # Whoever knows better has not been heard yet: the same order would be refused again, without pause.
+                waiting_for = "Ledger(order)"
             case RefusalKind.BUDGET_EXHAUSTED:
                 services.dispatcher.drop(node.uid)
                 said = f"the budget of the {answer.limit} does not admit this call any more"

@@ -145,7 +145,8 @@ class WithdrawVerdict(StrEnum):
     ENDED = "Ended"
     """It has been reported on already: read the reports."""
     LOST = "Lost"
-    """The ledger knows neither the order nor its run: it has lost its data, and nobody can say what became of it."""
+    """It is asked what became of the order: the ledger knows neither it nor its run, having lost its data, or a former
+    leader has begun to ask."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 -- KEYS[1] node (hash)
 -- Derived: its run, stream, slots.
 -- arg: node, seq, run
--- Returns 'Withdrawn', 'Claimed', 'Ended', or 'Lost' when neither the node nor its run is known, or the order was out
--- when the ledger lost its data.
+-- Returns 'Withdrawn', 'Claimed', 'Ended', or 'Lost' when neither the node nor its run is known, the order was out
+-- when the ledger lost its data, or a recovery of it has been sent.
 -- Cost: O(limits)
 local node = nodes.read(arg.node)
 local current, seq = num(node.seq), tonumber(arg.seq)
+if current > seq and not node['done:' .. arg.seq] and node.kind == 'Recover' then
+  return 'Lost' -- a former leader has begun to ask what became of it
+end
 if current > seq then
   return node['done:' .. arg.seq] and 'Ended' or 'Withdrawn'
 end
