@@ -309,7 +309,8 @@ class RunBirth:
                 continue
             same = old.spec.node == node.spec.node
             above = (*node.spec.upstreams, *node.spec.choosers)
-            upstream = all(run.nodes[path].status.reason == Reason.ADOPTED for path in above)
+            # A run that ends before the cluster took all its nodes goes on without those.
+            upstream = all(path in run.nodes and run.nodes[path].status.reason == Reason.ADOPTED for path in above)
             if not same or not upstream or node.spec.node.type is NodeType.FAN_OUT:
                 continue
             changes = {
