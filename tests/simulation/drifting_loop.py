@@ -16,6 +16,8 @@ from typing import TypeVarTuple, Unpack
 
 from agentrun.local.virtual_time import START, VirtualClock, VirtualTimeLoop
 
+_LONGEST_MOMENT = 100_000
+"""Turns of the loop: hundreds of times what the longest moment of a history takes."""
 _Ts = TypeVarTuple("_Ts")
 
 
@@ -42,6 +44,9 @@ class DriftingLoop(VirtualTimeLoop):
 
     _ready: deque[asyncio.Handle]
     """What asyncio calls back next."""
+
+    def __init__(self) -> None:
+        super().__init__(longest_moment=_LONGEST_MOMENT)
 
     def time(self) -> float:
         """Return the time by the clock of whoever asks."""

@@ -1,5 +1,6 @@
 """Histories of the simulation in the suite: a fixed two hundred, those that once broke a promise, and replay."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +10,23 @@ import pytest
 from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.run import AgentRunSpec, FailurePolicy, JoinRule, NodeType, RunNode
 from agentrun.contract.tool import SideEffect
+from agentrun.local.virtual_time import EndlessMomentError, run_on_virtual_time
+from simulation.drifting_loop import DriftingLoop
 from simulation.invariants import BookedEffect, BrokenPromiseError, no_once_effect_happens_twice
 from simulation.one_history import live_seed
 from simulation.plans import DeedKind, MishapKind, draw_history
 
 HISTORIES = 200
 PARTS = 8
-ONCE_BROKEN = (110, 334, 374, 600, 645, 1121, 2960, 3127, 3281, 4214, 4836, 6442, 7278, 9702, 10609, 28954, 32422)
+ONCE_BROKEN = (
+    *(110, 334, 374, 600, 645, 1121, 2960, 3127, 3281, 4214, 4836, 6442),
+    *(7278, 9702, 10609, 28954, 32422),
+)
 """A leader that woke up took what its successor had ended for new; definitions that a ledger had lost were not read again; a
 dead fan-out that was driven again stood still; a leader that woke up wrote over its successor; retries that nobody had written
-down were not known again; a recovery whose worker drained was never asked about again; a node did not say what it waits for; the session of a run that had ended stayed taken; an
-overtaken leader made instances in a run that had ended; an order that a former leader had sent a recovery of was sent without pause; a turn
-failed for a node that the cluster had not taken."""
+down were not known again; a recovery whose worker drained was never asked about again; a node did not say what it waits for;
+the session of a run that had ended stayed taken; an overtaken leader made instances in a run that had ended; a turn failed for
+a node that the cluster had not taken; an order that a former leader had sent a recovery of was sent without pause."""
 TOLD = 8
 """A seed whose history has much in it."""
 
@@ -84,3 +90,12 @@ def test_a_second_effect_of_what_may_happen_only_once_is_seen() -> None:
     no_once_effect_happens_twice(first, [])
     with pytest.raises(BrokenPromiseError, match=r"by b at 2\.000, and by a at 1\.000"):
         no_once_effect_happens_twice(second, [first])
+
+
+def test_a_moment_in_which_something_goes_on_without_end_is_a_finding() -> None:
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(EndlessMomentError):
+        run_on_virtual_time(spin(), DriftingLoop())

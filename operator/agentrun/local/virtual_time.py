@@ -25,11 +25,17 @@ class NothingLeftToWaitForError(Exception):
     """Everything waits, and nothing will ever happen: a deadlock in real life."""
 
 
+class EndlessMomentError(Exception):
+    """Something goes on and on, and no time passes: in real life it would take a processor and everything behind it."""
+
+
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An asyncio loop on virtual time."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_moment: int | None = None) -> None:
+        """``longest_moment``: turns of the loop in which no time passes, after which it is taken for endless."""
         self._virtual_seconds = 0.0
+        self.longest_moment = longest_moment
         super().__init__(_JumpingSelector(self))
         # A timer counts as due this early. It must be far below the clock's microseconds: somebody who waits for the
         # next of those would be woken without time having passed, for ever.
@@ -70,6 +76,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self._loop = loop
         self._looks = 0
+        self._turns_of_moment = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what is ready; else let time pass until the next timer."""
@@ -80,6 +87,12 @@ class _JumpingSelector(selectors.DefaultSelector):
             return ready
         if timeout is None:
             raise NothingLeftToWaitForError("every task waits for something that no timer and no task will bring")
+        self._turns_of_moment += 1
         if timeout > 0:
+            self._turns_of_moment = 0
             self._loop.jump(max(timeout, 10 * _RESOLUTION))
+        longest = self._loop.longest_moment
+        if longest is not None and self._turns_of_moment > longest:
+            self._turns_of_moment = 0
+            raise EndlessMomentError(f"{longest} turns of the loop, and it is {self._loop.time():g} s all the time")
         return []
