@@ -184,9 +184,13 @@ class Line:
             raise self._failure(step)
 
     async def _carry_out(self, step: Step, work: Callable[[], Awaitable[Any]]) -> Any:
-        self.around.acting = self
-        answer = await work()
-        self.around.acting = None
+        if step.target == "cluster":
+            self.around.acting = self
+        try:
+            answer = await work()
+        finally:
+            # Also after a refusal, and at no other step, which may take long: what others do meanwhile is not its doing.
+            self.around.acting = None
         self.witness(step, answer)
         return answer
 
