@@ -69,6 +69,30 @@ def test_a_once_call_of_a_worker_that_died_as_well_is_asked_about_and_the_rest_g
     in_world(test, TOOLS, SLOW)
 
 
+@pytest.mark.parametrize("step", ["look", "take_epoch", "open"])
+def test_a_ledger_that_is_emptied_while_the_lead_is_taken_is_rebuilt(step: str) -> None:
+    async def test(world: World) -> None:
+        await begin(world, "nodes: [{name: a, tool: act}, {name: b, tool: again}]")
+        await world.until(lambda: {str(node.phase) for node in world.nodes().values()} == {"Running"}, 60)
+        await world.kill_scheduler()
+        world.crash_worker("w")
+        found = getattr(world.ledger, step)
+
+        async def answer_and_empty(*arguments: object) -> object:
+            setattr(world.ledger, step, found)
+            answer = await found(*arguments)
+            world.ledger.lose_everything()
+            return answer
+
+        setattr(world.ledger, step, answer_and_empty)
+        world.start_scheduler()
+        await world.until(lambda: world.nodes()["a"].phase == "Quarantined", 600)
+        await world.until(lambda: world.nodes()["b"].phase == "Succeeded", 600)
+        assert world.counts.effects["act"] == 0
+
+    in_world(test, TOOLS, SLOW)
+
+
 @pytest.mark.parametrize("alive", [True, False], ids=["while a scheduler leads", "while nobody leads"])
 def test_results_money_and_outcomes_come_back(alive: bool) -> None:
     async def test(world: World) -> None:

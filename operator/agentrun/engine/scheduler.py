@@ -66,7 +66,7 @@ from agentrun.engine.session_port import NoSessionLeases, SessionLeases
 from agentrun.engine.settings import SchedulerSettings
 from agentrun.engine.timers import Timers, glance_within
 from agentrun.engine.tool_catalogue import ToolCatalogue
-from agentrun.ledger.port import LedgerUnavailableError, SchedulerLedger
+from agentrun.ledger.port import LedgerSight, LedgerUnavailableError, SchedulerLedger
 
 _RETRY_PAUSE = timedelta(milliseconds=500)
 _ORPHAN_WAIT = timedelta(seconds=60)
@@ -322,20 +322,29 @@ class Scheduler:
             await asyncio.gather(leading, stopping, return_exceptions=True)
 
     async def _lead(self) -> None:
+        lost = False
         while True:
             try:
                 await self._may_lead()
-                sound = (await self._ledger.look()).is_sound
+                sight = await self._ledger.look()
+                sound = self._is_sound(sight) and not lost
                 if not sound:
                     await self._rebuild()
                     # That takes a while. Who has lost the lead meanwhile takes no epoch: it would end its successor's.
                     await self._may_lead()
+                    sight, lost = await self._ledger.look(), False
                 self._services.epoch = await self._ledger.take_epoch(self._services.epoch)
                 await self._record_lead(self._services.epoch)
                 if not sound:
                     # Last of all: under the new epoch, or a former leader might still send.
                     await self._ledger.open_gate()
                 await self._ledger.open(())
+                opened = await self._ledger.look()
+                if opened.generation != sight.generation or not self._is_sound(opened):
+                    # It was emptied in between, and has just been opened as a new one.
+                    _log.warning("ledger_lost", while_taking="the lead", epoch=self._services.epoch)
+                    lost = True
+                    continue
             except LedgerUnavailableError as error:
                 self._contact.failed(Step.LEAD, error)
                 await self._contact.pause(Step.LEAD)
@@ -347,6 +356,10 @@ class Scheduler:
                     self._contact.answered(step)
                 self._observer.note(LeadTaken(self._services.epoch))
                 return
+
+    def _is_sound(self, sight: LedgerSight) -> bool:
+        """Tell whether the ledger has lost nothing: one that has forgotten an epoch has forgotten more."""
+        return sight.is_sound and sight.epoch >= self._services.epoch
 
     async def _rebuild(self) -> None:
         """Put back what the resources prove, with the gate closed."""
@@ -366,8 +379,9 @@ class Scheduler:
                 continue
             self._contact.answered(Step.LOOK)
             self._services.compare_epoch(sight)
-            if not sight.is_sound:
-                raise LedgerLostError(f"generation {sight.generation or 'lost'}, open: {sight.is_open}")
+            if not self._is_sound(sight):
+                said = f"generation {sight.generation or 'lost'}, open: {sight.is_open}, epoch {sight.epoch}"
+                raise LedgerLostError(said)
 
     def _ledger_was_silent(self, error: LedgerUnavailableError) -> None:
         self._contact.failed(Step.LOOK, error)

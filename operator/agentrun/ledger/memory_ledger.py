@@ -79,7 +79,8 @@ class MemoryLedger:
         self._global_slots: dict[str, int] = {}
         self._ids = itertools.count(1)
         self._epoch = 0
-        self._generation = "memory"
+        self._generations_total = 0
+        self._generation = self._new_generation()
         self._turn = 0
         self._reclaim_at: dict[str, int] = {}
         self._taken_over: set[tuple[str, str]] = set()
@@ -244,16 +245,20 @@ class MemoryLedger:
         for namespace in namespaces:
             self.space(namespace)
         if not self._generation:
-            self._generation, self.open_for_claims = "memory", True
+            self._generation, self.open_for_claims = self._new_generation(), True
         return self._generation
 
     async def look(self) -> LedgerSight:
         """Look at the ledger as a whole."""
         return LedgerSight(self._generation, self.open_for_claims, True, self._epoch)
 
+    def _new_generation(self) -> str:
+        self._generations_total += 1
+        return f"memory {self._generations_total}"
+
     async def close_gate(self) -> None:
         """Have every claim and dispatch refused until the gate is opened."""
-        self._generation, self.open_for_claims = self._generation or "memory", False
+        self._generation, self.open_for_claims = self._generation or self._new_generation(), False
 
     async def open_gate(self) -> None:
         """Say that what stands here may be relied on."""
