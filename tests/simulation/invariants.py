@@ -8,7 +8,7 @@ engine. Every exception stands in the promise's text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NoReturn
@@ -315,9 +315,14 @@ def every_run_ends(runs: Sequence[AgentRun]) -> None:
             _fail("every_run_ends", f"{run.metadata.name} is {phase}: {why}")
 
 
-def a_run_is_rejected_for_a_busy_session_only(run: AgentRun) -> None:
-    """What was drawn is valid: a run that is not admitted has met another one in its session."""
+def a_run_is_rejected_for_a_busy_session_only(run: AgentRun, names: Set[str]) -> None:
+    """What was drawn is valid: a run that is not admitted has met another one in its session.
+
+    Or somebody has deleted the run that it continues, which is none of the ``names`` that there are.
+    """
     status = run.status
+    if run.spec.retry_of is not None and run.spec.retry_of not in names:
+        return
     if status is not None and status.phase is RunPhase.REJECTED and status.reason != "SessionBusy":
         _fail("a_run_is_rejected_for_a_busy_session_only", f"{run.metadata.name}: {status.reason} {status.message}")
 

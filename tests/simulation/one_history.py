@@ -276,10 +276,11 @@ class SimulatedWorld(World):
         await asyncio.sleep(SLOT_LEASE.total_seconds() + 40)
         check(invariants.nothing_is_left_behind, self._left_behind())
         check(invariants.no_turn_failed_for_a_bug, sum(one.failed_turns_total for one in self._schedulers))
+        names = {run.metadata.name for run in runs}
         for run in runs:
             nodes = self.cluster.nodes_of("default", run.metadata.uid)
             by_path = {node.spec.path: node for node in nodes}
-            check(invariants.a_run_is_rejected_for_a_busy_session_only, run)
+            check(invariants.a_run_is_rejected_for_a_busy_session_only, run, names)
             was_cancelled = run.metadata.uid in self.cancelled
             check(invariants.a_run_ends_as_its_nodes_ended, run, nodes, cancelled=was_cancelled)
             check(invariants.every_node_of_an_ended_run_has_ended, nodes)
