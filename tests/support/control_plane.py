@@ -27,6 +27,7 @@ SERVICES = "10.96.0.0/16"
 """The addresses of Services."""
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
+_MANAGER = "kube-controller-manager"
 
 
 class ControlPlaneStartError(Exception):
@@ -56,8 +57,8 @@ class ControlPlane:
         self.start_part("etcd")
         self.start_part("kube-apiserver")
         self._wait_until_ready()
-        if (self._assets / "kube-controller-manager").exists():
-            self.start_part("kube-controller-manager")
+        if (self._assets / _MANAGER).exists():
+            self.start_part(_MANAGER)
 
     def start_part(self, name: str) -> None:
         """Start one part, or start it again."""
@@ -210,16 +211,23 @@ class ControlPlane:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             for name, process in self._processes.items():
-                if process.poll() is not None:
+                if name != _MANAGER and process.poll() is not None:
                     raise ControlPlaneStartError(f"{name} ended:\n{self._end_of_log(name)}")
             try:
                 with urllib.request.urlopen(request, timeout=5, context=context) as answer:
                     if answer.status == 200:
+                        self._revive_manager()
                         return
             except (urllib.error.URLError, OSError):
                 pass
             time.sleep(0.2)
         raise ControlPlaneStartError(f"the API server did not become ready:\n{self._end_of_log('kube-apiserver')}")
+
+    def _revive_manager(self) -> None:
+        """Start the controller manager again, as a kubelet does, if it has ended because the API server was away."""
+        manager = self._processes.get(_MANAGER)
+        if manager is not None and manager.poll() is not None:
+            self.start_part(_MANAGER)
 
     def _end_of_log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-2000:]
