@@ -17,7 +17,7 @@ from typing import TypeVarTuple, Unpack
 from agentrun.local.virtual_time import START, VirtualClock, VirtualTimeLoop
 
 _LONGEST_MOMENT = 100_000
-"""Turns of the loop: hundreds of times what the longest moment of a history takes."""
+"""Turns of the loop in which no time passes: far more than any moment of a history has that ends."""
 _Ts = TypeVarTuple("_Ts")
 
 

@@ -8,11 +8,12 @@ engine. Every exception stands in the promise's text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NoReturn
 
+from agentrun.contract.failures import Reason
 from agentrun.contract.node import INBOX_PHASES, TERMINAL_NODE_PHASES, AgentNode, AgentNodeStatus, NodePhase
 from agentrun.contract.orders import Amount, AttemptOutcome, Order, OrderKind
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, Budget, NodeType, RunPhase
@@ -315,15 +316,14 @@ def every_run_ends(runs: Sequence[AgentRun]) -> None:
             _fail("every_run_ends", f"{run.metadata.name} is {phase}: {why}")
 
 
-def a_run_is_rejected_for_a_busy_session_only(run: AgentRun, names: Set[str]) -> None:
+def a_run_is_rejected_for_a_busy_session_only(run: AgentRun, *, origin_deleted: bool) -> None:
     """What was drawn is valid: a run that is not admitted has met another one in its session.
 
-    Or somebody has deleted the run that it continues, which is none of the ``names`` that there are.
+    Or somebody has deleted the run that it was to continue.
     """
     status = run.status
-    if run.spec.retry_of is not None and run.spec.retry_of not in names:
-        return
-    if status is not None and status.phase is RunPhase.REJECTED and status.reason != "SessionBusy":
+    reasons = {Reason.SESSION_BUSY, Reason.INVALID_REFERENCE} if origin_deleted else {Reason.SESSION_BUSY}
+    if status is not None and status.phase is RunPhase.REJECTED and status.reason not in reasons:
         _fail("a_run_is_rejected_for_a_busy_session_only", f"{run.metadata.name}: {status.reason} {status.message}")
 
 

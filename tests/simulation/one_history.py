@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from agentrun.contract.defaults import SLOT_LEASE
+from agentrun.contract.failures import Reason
 from agentrun.contract.node import AgentNode
 from agentrun.contract.run import RunPhase
 from agentrun.contract.tool import ToolType
@@ -280,7 +281,10 @@ class SimulatedWorld(World):
         for run in runs:
             nodes = self.cluster.nodes_of("default", run.metadata.uid)
             by_path = {node.spec.path: node for node in nodes}
-            check(invariants.a_run_is_rejected_for_a_busy_session_only, run, names)
+            origin_deleted = run.spec.retry_of is not None and run.spec.retry_of not in names
+            check(invariants.a_run_is_rejected_for_a_busy_session_only, run, origin_deleted=origin_deleted)
+            if origin_deleted and run.status is not None and run.status.reason == Reason.INVALID_REFERENCE:
+                self.count("excused", "somebody deleted the run that it was to continue")
             was_cancelled = run.metadata.uid in self.cancelled
             check(invariants.a_run_ends_as_its_nodes_ended, run, nodes, cancelled=was_cancelled)
             check(invariants.every_node_of_an_ended_run_has_ended, nodes)

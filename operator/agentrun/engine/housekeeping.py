@@ -13,12 +13,11 @@ from typing import Protocol
 
 import structlog
 
-from agentrun.contract.names import RUN_UID_LABEL
 from agentrun.contract.object_meta import ObjectMeta
 from agentrun.contract.run import AgentRun
 from agentrun.decisions.retention import EndedRun, find_expired_runs, find_runs_past_retention
 from agentrun.engine.cluster_port import ClusterSurvey, ClusterUnavailableError, ConflictError, GoneError, ObjectSight
-from agentrun.engine.run_key import RunKey
+from agentrun.engine.run_key import RunKey, run_of
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.services import EngineServices
 from agentrun.ledger.port import LedgerUnavailableError, OpenRun
@@ -142,7 +141,7 @@ class Housekeeping:
             self._ended.values(), self._services.now(), settings.nodes_kept, settings.runs_kept_with_nodes
         )
         for child in survey.children:
-            owner = (child.metadata.namespace, child.metadata.labels.get(RUN_UID_LABEL, ""))
+            owner = run_of(child.metadata)
             # A session's Lease ends with its run; it is still there where giving it back failed.
             spent = owner in (self._ended if child.kind == "Lease" else past)
             if child.metadata.deletion_timestamp is None and owner[1] and (spent or owner not in existing):
@@ -152,7 +151,7 @@ class Housekeeping:
         """Delete nodes that a leader has created after their run's end, having been overtaken: they never began."""
         late: dict[RunKey, set[str]] = {}
         for child in survey.children:
-            owner = (child.metadata.namespace, child.metadata.labels.get(RUN_UID_LABEL, ""))
+            owner = run_of(child.metadata)
             run, created = self._ended.get(owner), child.metadata.creation_timestamp
             if child.kind == "AgentNode" and run is not None and created is not None and created > run.finished_at:
                 late.setdefault(owner, set()).add(child.metadata.uid)

@@ -82,8 +82,7 @@ class RunBirth:
             self._refuse_busy(run, SessionHolder(admission.other_uid, admission.other_name), now)
             return
         if admission.verdict is AdmissionVerdict.ALREADY_FINISHED:
-            await self._sessions.release(run)
-            self._copy(run, admission, now)
+            await self._copy(run, admission, now)
             return
         root = self._find_root(run, admission)
         run.status = run.status.model_copy(
@@ -150,8 +149,7 @@ class RunBirth:
         admission = await self.register(run)
         if admission.verdict is AdmissionVerdict.ALREADY_FINISHED and not _have_all_ended(found):
             # Only an older copy of the cluster says that it goes on: the ledger knows how it ended.
-            await self._sessions.release(run)
-            self._copy(run, admission, now)
+            await self._copy(run, admission, now)
             return
         states = await self._find_states(run, found)
         await self._plant(run, now, found)
@@ -346,7 +344,8 @@ class RunBirth:
         run.loaded = True
         run.closed = True
 
-    def _copy(self, run: RunMemory, admission: Admission, now: datetime) -> None:
+    async def _copy(self, run: RunMemory, admission: Admission, now: datetime) -> None:
+        await self._sessions.release(run)
         outcome = admission.outcome or {}
         phase = RunPhase(str(outcome.get("phase", RunPhase.FAILED)))
         who = f"the run {admission.other_uid} of this name and content" if admission.other_uid != run.uid else "it"

@@ -16,7 +16,6 @@ import structlog
 
 from agentrun.contract.approval import AgentApproval
 from agentrun.contract.defaults import SLOT_LEASE
-from agentrun.contract.names import RUN_UID_LABEL
 from agentrun.contract.node import AgentNode, NodePhase
 from agentrun.contract.orders import Report
 from agentrun.contract.run import TERMINAL_RUN_PHASES, AgentRun, RunPhase
@@ -55,7 +54,7 @@ from agentrun.engine.run_inputs import (
     ToolsChanged,
     Woken,
 )
-from agentrun.engine.run_key import RunKey
+from agentrun.engine.run_key import RunKey, run_of
 from agentrun.engine.run_memory import RunMemory
 from agentrun.engine.run_queues import RunQueues
 from agentrun.engine.run_turn import RunTurn, new_memory
@@ -342,7 +341,7 @@ class Scheduler:
                 opened = await self._ledger.look()
                 if opened.generation != sight.generation or not self._is_sound(opened):
                     # It was emptied in between, and has just been opened as a new one.
-                    _log.warning("ledger_lost", while_taking="the lead", epoch=self._services.epoch)
+                    _log.warning("ledger_lost", cause="it was emptied while the lead was taken")
                     lost = True
                     continue
             except LedgerUnavailableError as error:
@@ -407,7 +406,7 @@ class Scheduler:
                 self._see_run(seen, gone=gone)
             case AgentNode():
                 if gone:
-                    self._queues.post(_run_of(seen), NodeGone(seen))
+                    self._queues.post(run_of(seen.metadata), NodeGone(seen))
             case AgentApproval():
                 self._see_approval(seen, gone=gone)
             case _:
@@ -492,7 +491,7 @@ class Scheduler:
         self._names[meta.namespace, meta.name] = KnownRun(meta.uid, root_uid or meta.uid, ended)
 
     def _see_approval(self, seen: AgentApproval, *, gone: bool) -> None:
-        key = _run_of(seen)
+        key = run_of(seen.metadata)
         run = self._queues.find(key)
         if run is None:
             self._keep_early_approval(key, seen, gone=gone)
@@ -667,10 +666,6 @@ class Scheduler:
                 self._dispatcher.drop(node.uid)
                 self._jobs.forget(node.uid)
                 node.queued = node.granted = False
-
-
-def _run_of(owned: AgentNode | AgentApproval) -> RunKey:
-    return owned.metadata.namespace, owned.metadata.labels.get(RUN_UID_LABEL, "")
 
 
 def _slot_holders(run: RunMemory) -> list[tuple[str, int]]:

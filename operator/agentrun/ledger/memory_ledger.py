@@ -413,11 +413,11 @@ class MemoryLedger:
         """Take an order back, unless it is claimed."""
         space = self.space(namespace)
         node = space.node(node_uid)
-        if node.seq > seq and seq not in node.done and node.kind is OrderKind.RECOVER:
-            # A former leader has begun to ask what became of it.
-            return WithdrawVerdict.LOST
         if node.seq > seq:
-            return WithdrawVerdict.ENDED if seq in node.done else WithdrawVerdict.WITHDRAWN
+            if seq in node.done:
+                return WithdrawVerdict.ENDED
+            # With a recovery a former leader has begun to ask what became of it.
+            return WithdrawVerdict.LOST if node.kind is OrderKind.RECOVER else WithdrawVerdict.WITHDRAWN
         if node.seq == 0 and run_uid not in space.runs:
             return WithdrawVerdict.LOST
         if node.seq < seq:

@@ -8,11 +8,12 @@
 -- Cost: O(limits)
 local node = nodes.read(arg.node)
 local current, seq = num(node.seq), tonumber(arg.seq)
-if current > seq and not node['done:' .. arg.seq] and node.kind == 'Recover' then
-  return 'Lost' -- a former leader has begun to ask what became of it
-end
 if current > seq then
-  return node['done:' .. arg.seq] and 'Ended' or 'Withdrawn'
+  if node['done:' .. arg.seq] then
+    return 'Ended'
+  end
+  -- With a recovery a former leader has begun to ask what became of it.
+  return node.kind == 'Recover' and 'Lost' or 'Withdrawn'
 end
 if not node.seq and redis.call('EXISTS', key('run', arg.run)) == 0 then
   return 'Lost'
