@@ -62,7 +62,7 @@ def test_an_operator_whose_api_server_is_away_as_well_stops_within_its_grace_per
     site.until(lambda: "ledger_unavailable" in site.log("operator"))
     control_plane.kill_part("kube-apiserver")
     try:
-        site.until(lambda: "cluster_unavailable" in site.log("operator"))
+        site.until(lambda: "Cannot connect to host" in site.log("operator"))
         began = time.monotonic()
         assert site.terminate(operator) == 0
         assert time.monotonic() - began < GRACE_SECONDS / 2, site.log("operator")
