@@ -46,6 +46,13 @@ class Guarded:
     def wait_for_webhook(self) -> None:
         for kind in CONFIGURATIONS:
             self.site.until(lambda: self.bundle(kind) != "")  # noqa: B023
+        # The leader shows the bundle, and the address may be another replica's that still starts.
+        self.site.until(self._listens)
+
+    def _listens(self) -> bool:
+        host, _, port = self.url.removeprefix("https://").partition(":")
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) == 0
 
     def bundle(self, kind: str = CONFIGURATIONS[0]) -> str:
         found = self.site.get(kind, f"{self.site.namespace}-webhook")
