@@ -217,10 +217,13 @@ async def test_a_late_commit_of_a_node_that_nobody_had_written_down_is_booked_to
     claim = Claim(build_order("n"), "token-before-the-loss", "", "")
     assert await bench.ledger.commit(claim, done(micros=5)) is CommitVerdict.FENCED
     await bench.ledger.admit_run(build_registration(budget=Amount(micros=12)))
+    if rebuilt_first:
+        before = await bench.ledger.find_counters(NAMESPACE, "run-1")
+        assert before.settled.micros == before.nodes["n"].micros == 5, "it may never be sent again"
     # As far as the resources prove, it was never sent.
     answer = await bench.ledger.dispatch(build_order("n", hold=Amount(micros=8)), (), None)
     assert answer.refusal is RefusalKind.BUDGET_EXHAUSTED
-    assert (await bench.ledger.dispatch(build_order("n", hold=Amount(micros=7)), (), None)).refusal is None
+    assert (await bench.ledger.dispatch(build_order("n", 2, hold=Amount(micros=7)), (), None)).refusal is None
     counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
     assert counters.settled.micros == counters.nodes["n"].micros == 5
     assert counters.held.micros == 7
@@ -389,7 +392,7 @@ async def test_slots_are_held_from_dispatch_to_the_end(bench: LedgerBench) -> No
     assert (answer.refusal, answer.limit) == (RefusalKind.NO_SLOT, "tool:act")
     _, claim = await bench.gate(first)
     await bench.ledger.commit(claim, done())
-    assert (await bench.ledger.dispatch(build_order("c", key="c"), limits, None)).refusal is None
+    assert (await bench.ledger.dispatch(build_order("c", 2, key="c"), limits, None)).refusal is None
     assert await bench.ledger.find_slots_in_use(NAMESPACE, "tool:act") == 2
     assert await bench.ledger.find_slots_in_use(NAMESPACE, "global") == 3, "the scheduler frees the global one"
     await bench.ledger.release_slots(NAMESPACE, [("a", 1), ("unknown", 1)])
@@ -811,6 +814,40 @@ async def test_when_an_inbox_closes_unsettled_one_waiter_after_the_other_is_told
     assert [(str(report.kind), report.node_uid) for report in await bench.reports()] == [("RecordFreed", "b")]
 
 
+@pytest.mark.parametrize("lacks", ["slot", "budget"])
+@pytest.mark.parametrize("side_effect", [SideEffect.ONCE, SideEffect.IDEMPOTENT], ids=str)
+async def test_a_late_copy_of_a_refused_order_is_stale_where_it_may_happen_only_once(
+    bench: LedgerBench, side_effect: SideEffect, lacks: str
+) -> None:
+    await bench.begin(budget=Amount(micros=100, tokens=-1, model_calls=-1))
+    limits = (SlotLimit("tool:act", 1),) if lacks == "slot" else ()
+    hold = Amount(micros=60)
+    first = await bench.send(build_order("a", key="a", hold=hold), limits)
+    refused = build_order("b", key="b", hold=hold, side_effect=side_effect)
+    missing = RefusalKind.NO_SLOT if lacks == "slot" else RefusalKind.BUDGET_HELD
+    assert (await bench.ledger.dispatch(refused, limits, None)).refusal is missing
+    _, claim = await bench.gate(first)
+    await bench.ledger.commit(claim, done())
+    copy = await bench.ledger.dispatch(refused, limits, None)
+    if side_effect is SideEffect.IDEMPOTENT:
+        assert copy.refusal is None
+        return
+    assert copy.refusal is RefusalKind.STALE_SEQ
+    again = build_order("b", key="b", hold=hold, side_effect=side_effect, seq=2)
+    assert (await bench.ledger.dispatch(again, limits, None)).refusal is None
+
+
+async def test_a_refused_order_takes_what_it_should_have_replaced_out_of_circulation(bench: LedgerBench) -> None:
+    await bench.begin()
+    limits = (SlotLimit("tool:act", 1),)
+    first = await bench.send(build_order("a", key="a", side_effect=SideEffect.ONCE))
+    other = await bench.send(build_order("b", key="b"), limits)
+    second = build_order("a", key="a", seq=2, side_effect=SideEffect.ONCE)
+    assert (await bench.ledger.dispatch(second, limits, None)).refusal is RefusalKind.NO_SLOT
+    assert (await bench.gate(first))[0].verdict is ClaimVerdict.STALE
+    assert (await bench.gate(other))[0].verdict is ClaimVerdict.EXECUTE
+
+
 # --- money
 
 
@@ -855,7 +892,8 @@ async def test_a_raised_budget_admits_at_once(bench: LedgerBench) -> None:
     order = build_order(hold=Amount(micros=20))
     assert (await bench.ledger.dispatch(order, (), None)).refusal is RefusalKind.BUDGET_EXHAUSTED
     await bench.ledger.set_budget(NAMESPACE, "run-1", Amount(micros=20, tokens=-1, model_calls=-1))
-    assert (await bench.ledger.dispatch(order, (), None)).refusal is None
+    again = build_order(seq=2, hold=Amount(micros=20))
+    assert (await bench.ledger.dispatch(again, (), None)).refusal is None
 
 
 # --- ends

@@ -21,7 +21,7 @@ from agentrun.contract.node import AgentNode
 from agentrun.contract.run import RunPhase
 from agentrun.contract.tool import ToolType
 from agentrun.controller.leadership import Leadership, LeadershipLostError, LeaseTiming
-from agentrun.engine.cluster_port import ChangeKind, ClusterChange
+from agentrun.engine.cluster_port import ClusterChange
 from agentrun.engine.scheduler import Scheduler
 from agentrun.engine.services import EpochLostError
 from agentrun.ledger.port import WorkerIdentity
@@ -49,6 +49,7 @@ _QUIET_SECONDS = 20
 _LAST_SECONDS = 5
 """Before the end, in which nobody answers anything any more."""
 _PATIENCE_SECONDS = 12
+_COLLECTED_WITHIN_SECONDS = 2
 _LEASE = LeaseTiming(timedelta(minutes=3), timedelta(minutes=2), timedelta(seconds=10))
 """How often the lead is renewed. Who has lost it may go on for longer than with the product's settings, without any."""
 _WORKER = WorkerSettings(take_block=timedelta(seconds=5))
@@ -221,12 +222,16 @@ class SimulatedWorld(World):
         self.witness.count(group, what)
 
     def note_change(self, change: ClusterChange) -> None:
-        """Have a change judged; with a run go the Leases that it owns."""
+        """Have a change judged."""
         acting = self.around.acting if hasattr(self, "around") else None
         self.witness.note_change(change, acting.epoch if acting is not None else 0)
-        if change.kind is ChangeKind.GONE and change.object.kind == "AgentRun":
-            owner = change.object.metadata.uid
-            for session in [one for one, holder in self.leases.holders.items() if holder.uid == owner]:
+
+    async def collect_garbage(self) -> None:
+        """Delete the Leases of runs that are gone, also one that was created after its run, as a cluster does."""
+        while True:
+            await asyncio.sleep(_COLLECTED_WITHIN_SECONDS)
+            there = {run.metadata.uid for run in self.cluster.runs()}
+            for session in [one for one, holder in self.leases.holders.items() if holder.uid not in there]:
                 del self.leases.holders[session]
 
     @property
@@ -327,6 +332,7 @@ async def _live(world: SimulatedWorld, history: History) -> None:
         answer_questions(world, history.seed),
         world.judge_waiting(),
         world.keep_leading(),
+        world.collect_garbage(),
     ]
     tasks = [asyncio.create_task(other) for other in others]
     people = tasks[0]

@@ -146,7 +146,7 @@ def _commit_without_token() -> Iterator[None]:
         yield
 
 
-@_sabotage("claim-without-record", "no_once_effect_happens_twice", 16)
+@_sabotage("claim-without-record", "no_once_effect_happens_twice", 20)
 def _claim_without_record() -> Iterator[None]:
     """The gate gives leave without looking at the idempotency record: an equal call may have been made."""
     gate = MemoryLedger._gate

@@ -21,13 +21,15 @@ PARTS = 8
 ONCE_BROKEN = (
     *(110, 334, 374, 600, 645, 1121, 2960, 3127, 3281, 4214, 4836, 6442),
     *(7278, 9702, 10609, 22602, 28954, 31395, 32422),
+    *(29193, 31386, 31882, 34178, 44060),
 )
 """A leader that woke up took what its successor had ended for new; definitions that a ledger had lost were not read again; a
 dead fan-out that was driven again stood still; a leader that woke up wrote over its successor; retries that nobody had written
 down were not known again; a recovery whose worker drained was never asked about again; a node did not say what it waits for;
 the session of a run that had ended stayed taken; an overtaken leader made instances in a run that had ended; a turn failed for
 a node that the cluster had not taken; an order that a former leader had sent a recovery of was sent without pause; a
-ledger that was emptied while the lead over it was taken was not rebuilt."""
+ledger that was emptied while the lead over it was taken was not rebuilt; a late copy of a refused order was let in; what a
+node that nobody had written down had cost was on its run alone; a node took back what it waits for before it went out."""
 TOLD = 8
 """A seed whose history has much in it."""
 

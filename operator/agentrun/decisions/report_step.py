@@ -390,7 +390,8 @@ def _recovery_handed_back(reading: _Reading, status: AgentNodeStatus) -> list[No
 
 def _record_freed(status: AgentNodeStatus) -> tuple[NodeDecision, ...]:
     if status.phase is NodePhase.READY and status.waiting_for.startswith("Idempotency("):
-        return (Touch({"due_at": None, "waiting_for": ""}),)
+        # What it says it waits for stands until it goes out, or something else holds it.
+        return (Touch({"due_at": None}),)
     return ()
 
 

@@ -167,7 +167,9 @@ class NodeEffects:
             self._look_again(run, node)
             answer = await services.ledger.dispatch(order, services.dispatcher.limits_of(candidate), self._budget(node))
             if answer.refusal is not None:
-                back = {"seq": before.seq, "queued_since": before.queued_since}
+                # For want of room its seq is used up; whatever else refused it knows nothing of it.
+                seq = order.seq if answer.refusal.lacks_room else before.seq
+                back = {"seq": seq, "queued_since": before.queued_since}
                 self.move(run, node, Move(NodePhase.READY, Reason.HANDED_BACK, "the order was refused", back))
                 await self._refused(run, node, answer, candidate)
             else:

@@ -691,11 +691,15 @@ class MemoryLedger:
         node.book_late(run.settled)
         if not recovers:
             full = space.full_limit(limits, node, order.attempt, skip_global=False)
-            if full is not None:
-                return DispatchAnswer(RefusalKind.NO_SLOT, full)
-            refusal = space.refusal(run, node, order.hold, budget)
-            if refusal is not None:
-                return DispatchAnswer(*refusal)
+            refused = (RefusalKind.NO_SLOT, full) if full is not None else space.refusal(run, node, order.hold, budget)
+            if refused is not None:
+                if order.side_effect is SideEffect.ONCE:
+                    # Whoever is refused may let the node end. A copy that arrives later must not find what is missing.
+                    if node.state == "queued":
+                        space.close_unclaimed(node, "withdrawn", skip_global=False)
+                    node.seq, node.state, node.request = order.seq, "withdrawn", ""
+                    run.nodes[order.node_uid] = None
+                return DispatchAnswer(*refused)
         if node.state == "claimed":
             space.fence(node, ends=False)
         elif node.state == "queued":

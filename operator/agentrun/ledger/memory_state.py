@@ -401,6 +401,9 @@ class NamespaceState:
             if usage is None:
                 usage = node.hold if node.held and node.hold_attempt == attempt else Amount()
             run = self.runs.get(node.run_uid)
+            if run is not None:
+                # It may have been sent before the loss alone, and by nothing on record.
+                run.nodes[node.uid] = None
             for unit in UNITS:
                 change = getattr(usage, unit) - getattr(old, unit)
                 node.settled[unit] += change

@@ -125,10 +125,18 @@ class RefusalKind(StrEnum):
     """Settled plus this hold exceeds the limit: it will never fit."""
     LEDGER_CLOSED = "LedgerClosed"
 
+    @property
+    def lacks_room(self) -> bool:
+        """Tell whether slots or budget stood in the way."""
+        return self in (RefusalKind.NO_SLOT, RefusalKind.BUDGET_HELD, RefusalKind.BUDGET_EXHAUSTED)
+
 
 @dataclass(frozen=True, slots=True)
 class DispatchAnswer:
-    """``refusal`` None: the order stands in its stream (whether by this call or an earlier equal one)."""
+    """``refusal`` None: the order stands in its stream (whether by this call or an earlier equal one).
+
+    A ``Once`` order that is refused for slots or budget has used its seq up: the next one counts on from it.
+    """
 
     refusal: RefusalKind | None = None
     limit: str = ""

@@ -20,7 +20,7 @@ _SENT = ("ping", "evalsha", "script|load", "getex", "blpop", "hget", "client|set
 """What a worker sends itself."""
 _IN_SCRIPTS = (
     *("time", "info", "get", "set", "del", "exists", "pexpire", "persist"),
-    *("hget", "hmget", "hgetall", "hkeys", "hset", "hdel", "hincrby", "smembers"),
+    *("hget", "hmget", "hgetall", "hkeys", "hset", "hdel", "hincrby", "sadd", "smembers"),
     *("zadd", "zrem", "zscore", "zcount", "zrangebyscore", "zremrangebyscore"),
     *("lpush", "lpop", "rpush", "lpos", "lrem", "llen", "lrange", "ltrim"),
     *("xadd", "xack", "xdel", "xlen", "xrange", "xreadgroup", "xclaim", "xautoclaim", "xpending"),

@@ -9,7 +9,8 @@
 --      keep (ms that the queue's keys outlive this; 0: for ever), hold {micros, tokens, calls}, budget (the node's, the
 --      same, -1 unlimited), limits [[name, limit], ...]
 -- ARGV[3] the order, JSON
--- Returns {refusal or '', limit}. Equal orders (seq, request, kind) are answered equally, in a newer epoch as well.
+-- Returns {refusal or '', limit}. Equal orders (seq, request, kind) are answered equally, in a newer epoch as well. A
+-- Once order that finds no slot or no budget uses its seq up: a late copy of the request is stale.
 -- Cost: O(limits + log holders), or O(waiters) where the order before was about another record
 local now = clock.now_ms()
 if not is_open() then
@@ -43,12 +44,19 @@ if money.book_late(node, KEYS[2]) then
   run = read_hash(KEYS[2])
 end
 if not recovers then
-  local full = slots.full(arg.limits, node, arg.attempt, now, false)
-  if full then
-    return {'NoSlot', full}
+  local refusal, limit = 'NoSlot', slots.full(arg.limits, node, arg.attempt, now, false)
+  if not limit then
+    refusal, limit = money.refusal(run, node, arg.hold, arg.budget)
   end
-  local refusal, limit = money.refusal(run, node, arg.hold, arg.budget)
-  if refusal then
+  if limit and arg.side == 'Once' then
+    -- Whoever is refused may let the node end. A copy that arrives later must not find what is missing now.
+    if node.state == 'queued' then
+      nodes.close_unclaimed(node, 'withdrawn', false)
+    end
+    write_hash(KEYS[1], node, {seq = arg.seq, state = 'withdrawn', request = '', epoch = node.epoch or '0'})
+    redis.call('SADD', KEYS[6], arg.node)
+  end
+  if limit then
     return {refusal, limit}
   end
 end

@@ -36,7 +36,7 @@ for _, uid in ipairs(page[2]) do
         records.expire_later(node.record, record, now, keep)
       end
     end
-    redis.call('PEXPIRE', key('node', uid), int(math.max(keep, conf.minKeepMs)))
   end
+  redis.call('PEXPIRE', key('node', uid), int(math.max(keep, conf.minKeepMs)))
 end
 return {page[1], living}

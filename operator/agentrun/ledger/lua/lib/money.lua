@@ -162,6 +162,10 @@ function money.settle(node, attempt, usage, estimated, only_replace)
     usage = usage or held_usage(node, attempt)
     local name, run = key('node', node.uid), key('run', node.run)
     local run_known = redis.call('EXISTS', run) == 1
+    if run_known and not node.seq then
+      -- Sent before the ledger lost its data, and by nothing on record: it may never be sent again, and has cost.
+      redis.call('SADD', key('runnodes', node.run), node.uid)
+    end
     for _, unit in ipairs(UNITS) do
       for _, amount in ipairs({usage[unit], negated(old[unit])}) do
         add(name, 'settled_' .. unit, amount)
