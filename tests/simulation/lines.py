@@ -148,7 +148,10 @@ class Line:
         self.steps += 1
         if self.dies_at == self.steps:
             if self.after:
-                await self._carry_out(step, work)
+                answer = await self._carry_out(step, work)
+                if self.dies_at is None:
+                    # It took long, and whoever planned this has given it up: nobody would start another process.
+                    return answer
             self.die()
             self.tell(self.name, f"dies at step {self.steps}, {'after' if self.after else 'before'} {step.method}")
         self.refuse_if_dead()
