@@ -223,7 +223,7 @@ async def test_a_late_commit_of_a_node_that_nobody_had_written_down_is_booked_to
     # As far as the resources prove, it was never sent.
     answer = await bench.ledger.dispatch(build_order("n", hold=Amount(micros=8)), (), None)
     assert answer.refusal is RefusalKind.BUDGET_EXHAUSTED
-    assert (await bench.ledger.dispatch(build_order("n", 2, hold=Amount(micros=7)), (), None)).refusal is None
+    assert (await bench.ledger.dispatch(build_order("n", hold=Amount(micros=7)), (), None)).refusal is None
     counters = await bench.ledger.find_counters(NAMESPACE, "run-1")
     assert counters.settled.micros == counters.nodes["n"].micros == 5
     assert counters.held.micros == 7
@@ -392,7 +392,7 @@ async def test_slots_are_held_from_dispatch_to_the_end(bench: LedgerBench) -> No
     assert (answer.refusal, answer.limit) == (RefusalKind.NO_SLOT, "tool:act")
     _, claim = await bench.gate(first)
     await bench.ledger.commit(claim, done())
-    assert (await bench.ledger.dispatch(build_order("c", 2, key="c"), limits, None)).refusal is None
+    assert (await bench.ledger.dispatch(build_order("c", key="c"), limits, None)).refusal is None
     assert await bench.ledger.find_slots_in_use(NAMESPACE, "tool:act") == 2
     assert await bench.ledger.find_slots_in_use(NAMESPACE, "global") == 3, "the scheduler frees the global one"
     await bench.ledger.release_slots(NAMESPACE, [("a", 1), ("unknown", 1)])
@@ -825,27 +825,13 @@ async def test_a_late_copy_of_a_refused_order_is_stale_where_it_may_happen_only_
     first = await bench.send(build_order("a", key="a", hold=hold), limits)
     refused = build_order("b", key="b", hold=hold, side_effect=side_effect)
     missing = RefusalKind.NO_SLOT if lacks == "slot" else RefusalKind.BUDGET_HELD
-    assert (await bench.ledger.dispatch(refused, limits, None)).refusal is missing
+    assert (await bench.ledger.dispatch(refused, limits, None, 7)).refusal is missing
     _, claim = await bench.gate(first)
     await bench.ledger.commit(claim, done())
-    copy = await bench.ledger.dispatch(refused, limits, None)
-    if side_effect is SideEffect.IDEMPOTENT:
-        assert copy.refusal is None
-        return
-    assert copy.refusal is RefusalKind.STALE_SEQ
-    again = build_order("b", key="b", hold=hold, side_effect=side_effect, seq=2)
-    assert (await bench.ledger.dispatch(again, limits, None)).refusal is None
-
-
-async def test_a_refused_order_takes_what_it_should_have_replaced_out_of_circulation(bench: LedgerBench) -> None:
-    await bench.begin()
-    limits = (SlotLimit("tool:act", 1),)
-    first = await bench.send(build_order("a", key="a", side_effect=SideEffect.ONCE))
-    other = await bench.send(build_order("b", key="b"), limits)
-    second = build_order("a", key="a", seq=2, side_effect=SideEffect.ONCE)
-    assert (await bench.ledger.dispatch(second, limits, None)).refusal is RefusalKind.NO_SLOT
-    assert (await bench.gate(first))[0].verdict is ClaimVerdict.STALE
-    assert (await bench.gate(other))[0].verdict is ClaimVerdict.EXECUTE
+    copy = await bench.ledger.dispatch(refused, limits, None, 7)
+    once = side_effect is SideEffect.ONCE
+    assert copy.refusal is (RefusalKind.STALE_SEQ if once else None)
+    assert (await bench.ledger.dispatch(refused, limits, None, 8)).refusal is None
 
 
 # --- money
@@ -892,8 +878,7 @@ async def test_a_raised_budget_admits_at_once(bench: LedgerBench) -> None:
     order = build_order(hold=Amount(micros=20))
     assert (await bench.ledger.dispatch(order, (), None)).refusal is RefusalKind.BUDGET_EXHAUSTED
     await bench.ledger.set_budget(NAMESPACE, "run-1", Amount(micros=20, tokens=-1, model_calls=-1))
-    again = build_order(seq=2, hold=Amount(micros=20))
-    assert (await bench.ledger.dispatch(again, (), None)).refusal is None
+    assert (await bench.ledger.dispatch(order, (), None)).refusal is None
 
 
 # --- ends

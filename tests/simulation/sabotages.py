@@ -172,14 +172,14 @@ def _dispatch_without_seq() -> Iterator[None]:
     dispatch = MemoryLedger._dispatch
 
     def compare_nothing(
-        self: MemoryLedger, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None
+        self: MemoryLedger, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None, number: int
     ) -> DispatchAnswer:
         node = self.space(order.namespace).node(order.node_uid)
         same = node.seq == order.seq and node.request == order.request_id and node.kind is order.kind
         was = node.seq
         if not same:
             node.seq = order.seq - 1
-        answer = dispatch(self, order, limits, budget)
+        answer = dispatch(self, order, limits, budget, number)
         if answer.refusal is not None:
             node.seq = was
         return answer
@@ -259,11 +259,11 @@ def _slot_as_counter() -> Iterator[None]:
     sending: list[Order] = []
 
     def dispatch_counted(
-        self: MemoryLedger, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None
+        self: MemoryLedger, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None, number: int
     ) -> DispatchAnswer:
         sending.append(order)
         try:
-            return dispatch(self, order, limits, budget)
+            return dispatch(self, order, limits, budget, number)
         finally:
             sending.pop()
 
@@ -384,9 +384,9 @@ def _old_epoch_sends() -> Iterator[None]:
     dispatch = MemoryLedger._dispatch
 
     def compare_no_epoch(
-        self: MemoryLedger, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None
+        self: MemoryLedger, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None, number: int
     ) -> DispatchAnswer:
-        return dispatch(self, order.model_copy(update={"epoch": max(order.epoch, self._epoch)}), limits, budget)
+        return dispatch(self, order.model_copy(update={"epoch": max(order.epoch, self._epoch)}), limits, budget, number)
 
     with _replaced((MemoryLedger, "_dispatch", compare_no_epoch)):
         yield

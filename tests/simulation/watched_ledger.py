@@ -74,17 +74,21 @@ class WatchedLedger(MemoryLedger):
         self._newest_epoch = max(self._newest_epoch, taken)
         return taken
 
-    async def dispatch(self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None) -> DispatchAnswer:
+    async def dispatch(
+        self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None, sending: int = 0
+    ) -> DispatchAnswer:
         """Send an order."""
         if self._chance.random() < _ECHOES:
             loop, after = asyncio.get_running_loop(), self._chance.choice(_ECHO_AFTER)
-            loop.call_later(after, self._dispatch, order, tuple(limits), node_budget)
-        return await super().dispatch(order, limits, node_budget)
+            loop.call_later(after, self._dispatch, order, tuple(limits), node_budget, sending)
+        return await super().dispatch(order, limits, node_budget, sending)
 
-    def _dispatch(self, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None) -> DispatchAnswer:
+    def _dispatch(
+        self, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None, sending: int
+    ) -> DispatchAnswer:
         node = self.space(order.namespace).node(order.node_uid)
         before, newest = node.seq, self._newest_epoch
-        answer = super()._dispatch(order, limits, budget)
+        answer = super()._dispatch(order, limits, budget, sending)
         if answer.refusal is None:
             self._check(invariants.orders_go_out_under_the_newest_epoch, order.request_id, order.epoch, newest)
             self._check(invariants.orders_of_a_node_only_count_up, order.request_id, before, node.seq)

@@ -6,6 +6,7 @@ Every step may be repeated after a crash: the ledger recognises its own repetiti
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -64,6 +65,8 @@ class NodeEffects:
     def __init__(self, services: EngineServices, writer: StatusWriter) -> None:
         self._services = services
         self._writer = writer
+        self._sendings = itertools.count(1)
+        """Numbers of what is sent; whoever begins anew does so under another epoch."""
 
     async def carry_out(self, run: RunMemory, node: NodeMemory, decision: NodeDecision) -> None:
         """Do what was decided."""
@@ -165,18 +168,16 @@ class NodeEffects:
                 raise
             # From here on a failure leaves it Queued: whether the order stands is looked up, never assumed.
             self._look_again(run, node)
-            answer = await services.ledger.dispatch(order, services.dispatcher.limits_of(candidate), self._budget(node))
+            answer = await self._send(node, order, candidate)
             if answer.refusal is not None:
-                # For want of room its seq is used up; whatever else refused it knows nothing of it.
-                seq = order.seq if answer.refusal.lacks_room else before.seq
-                back = {"seq": seq, "queued_since": before.queued_since}
+                back = {"seq": before.seq, "queued_since": before.queued_since}
                 self.move(run, node, Move(NodePhase.READY, Reason.HANDED_BACK, "the order was refused", back))
                 await self._refused(run, node, answer, candidate)
             else:
                 self._note_sent(node)
             return
         try:
-            answer = await services.ledger.dispatch(order, services.dispatcher.limits_of(candidate), self._budget(node))
+            answer = await self._send(node, order, candidate)
         except BaseException:
             # It is sent again with the same seq, and the ledger recognises that.
             services.dispatcher.drop(node.uid)
@@ -186,6 +187,11 @@ class NodeEffects:
             self._note_sent(node)
             return
         await self._refused(run, node, answer, candidate)
+
+    async def _send(self, node: NodeMemory, order: Order, candidate: Candidate) -> DispatchAnswer:
+        services = self._services
+        limits = services.dispatcher.limits_of(candidate)
+        return await services.ledger.dispatch(order, limits, self._budget(node), next(self._sendings))
 
     def _note_sent(self, node: NodeMemory) -> None:
         self._services.dispatcher.note_sent(node.uid)

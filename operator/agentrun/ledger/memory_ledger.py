@@ -403,11 +403,13 @@ class MemoryLedger:
 
     # --- the scheduler: orders
 
-    async def dispatch(self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None) -> DispatchAnswer:
+    async def dispatch(
+        self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None, sending: int = 0
+    ) -> DispatchAnswer:
         """Set seq-1 to seq by comparison, remove an earlier entry, take slots and hold, append to the stream."""
         encode_amount(order.hold)
         encode_amount(node_budget)
-        return self._dispatch(order, tuple(limits), node_budget)
+        return self._dispatch(order, tuple(limits), node_budget, sending)
 
     async def withdraw(self, namespace: str, run_uid: str, node_uid: str, seq: int) -> WithdrawVerdict:
         """Take an order back, unless it is claimed."""
@@ -669,7 +671,9 @@ class MemoryLedger:
                 found.append(Delivery(name, entry, order))
         return more
 
-    def _dispatch(self, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None) -> DispatchAnswer:
+    def _dispatch(
+        self, order: Order, limits: tuple[SlotLimit, ...], budget: Amount | None, sending: int
+    ) -> DispatchAnswer:
         space, now = self.space(order.namespace), self._now()
         if not self.open_for_claims:
             return DispatchAnswer(RefusalKind.LEDGER_CLOSED)
@@ -681,7 +685,9 @@ class MemoryLedger:
         if same and node.state not in ("withdrawn", ""):
             node.epoch = max(node.epoch, order.epoch)
             return DispatchAnswer()
-        if node.seq != order.seq - 1:
+        refused_epoch, refused_sending = node.refused
+        was_refused = refused_epoch == order.epoch and sending <= refused_sending
+        if node.seq != order.seq - 1 or (sending and was_refused):
             return DispatchAnswer(RefusalKind.STALE_SEQ)
         if node.state == "claimed" and not (recovers and not space.lease_lives(node.lease)):
             return DispatchAnswer(RefusalKind.CLAIMED)
@@ -693,11 +699,9 @@ class MemoryLedger:
             full = space.full_limit(limits, node, order.attempt, skip_global=False)
             refused = (RefusalKind.NO_SLOT, full) if full is not None else space.refusal(run, node, order.hold, budget)
             if refused is not None:
-                if order.side_effect is SideEffect.ONCE:
+                if sending and order.side_effect is SideEffect.ONCE:
                     # Whoever is refused may let the node end. A copy that arrives later must not find what is missing.
-                    if node.state == "queued":
-                        space.close_unclaimed(node, "withdrawn", skip_global=False)
-                    node.seq, node.state, node.request = order.seq, "withdrawn", ""
+                    node.refused = (order.epoch, sending)
                     run.nodes[order.node_uid] = None
                 return DispatchAnswer(*refused)
         if node.state == "claimed":

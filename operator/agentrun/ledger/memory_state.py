@@ -100,6 +100,9 @@ class NodeState:
     unbooked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
     """What a late commit has cost while the run was not known: booked there when one of the two is known again."""
 
+    refused: tuple[int, int] = (0, 0)
+    """Epoch and number of the last sending that found no slot or no budget, of an order that may happen only once."""
+
     def book_late(self, settled: dict[str, int]) -> None:
         """Book to the run's counters what late commits have booked on the node alone. Safe to repeat."""
         for unit in UNITS:

@@ -125,18 +125,10 @@ class RefusalKind(StrEnum):
     """Settled plus this hold exceeds the limit: it will never fit."""
     LEDGER_CLOSED = "LedgerClosed"
 
-    @property
-    def lacks_room(self) -> bool:
-        """Tell whether slots or budget stood in the way."""
-        return self in (RefusalKind.NO_SLOT, RefusalKind.BUDGET_HELD, RefusalKind.BUDGET_EXHAUSTED)
-
 
 @dataclass(frozen=True, slots=True)
 class DispatchAnswer:
-    """``refusal`` None: the order stands in its stream (whether by this call or an earlier equal one).
-
-    A ``Once`` order that is refused for slots or budget has used its seq up: the next one counts on from it.
-    """
+    """``refusal`` None: the order stands in its stream (whether by this call or an earlier equal one)."""
 
     refusal: RefusalKind | None = None
     limit: str = ""
@@ -508,8 +500,13 @@ class SchedulerLedger(Protocol):
         """Store a tool's definition by its digest."""
         ...
 
-    async def dispatch(self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None) -> DispatchAnswer:
+    async def dispatch(
+        self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None, sending: int = 0
+    ) -> DispatchAnswer:
         """Set seq-1 to seq by comparison, remove an earlier entry, take slots and hold, append to the stream.
+
+        ``sending`` numbers what is sent under one epoch, upwards from 1; 0: nobody counts. A ``Once`` order that found
+        no slot or no budget is stale from then on under that number, so that a copy which comes late is not let in.
 
         An order of kind Recover takes no hold, is not refused for a cancelled run (recovery tells the truth) nor for
         full slots (the attempt holds them already); the dead claim that it recovers does not count as claimed.

@@ -241,7 +241,9 @@ class RedisSchedulerSide:
 
     # --- orders
 
-    async def dispatch(self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None) -> DispatchAnswer:
+    async def dispatch(
+        self, order: Order, limits: Sequence[SlotLimit], node_budget: Amount | None, sending: int = 0
+    ) -> DispatchAnswer:
         """Set seq-1 to seq by comparison, remove an earlier entry, take slots and hold, append to the stream."""
         keys = self._connection.keys(order.namespace)
         stream = keys.queue(order.pool, order.tool, str(order.priority))
@@ -278,6 +280,7 @@ class RedisSchedulerSide:
             "runRemaining": str(order.run_remaining_ms),
             "rate": str(order.rate_per_second or 0),
             "keep": str(order.claim_within_ms + _ORDER_QUEUE_KEPT_MS if serves_one_order(order.pool) else 0),
+            "sending": str(sending),
             "hold": encode_amount(order.hold),
             "budget": encode_amount(node_budget),
             "limits": [[limit.name, str(limit.limit)] for limit in limits],

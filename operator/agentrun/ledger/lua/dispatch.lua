@@ -6,11 +6,11 @@
 --   waiters; the stream of an earlier entry.
 -- arg: node, run, path, owner (<ns>/<run>/<node>), attempt, seq, epoch, kind, request, tool, pool, session (key or ''),
 --      side, digest, record, scope, window, duplicate, ownKey, timeout, claimWithin, runRemaining, rate (0: none),
---      keep (ms that the queue's keys outlive this; 0: for ever), hold {micros, tokens, calls}, budget (the node's, the
+--      keep (ms that the queue's keys outlive this; 0: for ever), sending (number of it under this epoch; 0: none), hold {micros, tokens, calls}, budget (the node's, the
 --      same, -1 unlimited), limits [[name, limit], ...]
 -- ARGV[3] the order, JSON
 -- Returns {refusal or '', limit}. Equal orders (seq, request, kind) are answered equally, in a newer epoch as well. A
--- Once order that finds no slot or no budget uses its seq up: a late copy of the request is stale.
+-- late copy of a sending that found no slot or no budget is stale, where the order is Once.
 -- Cost: O(limits + log holders), or O(waiters) where the order before was about another record
 local now = clock.now_ms()
 if not is_open() then
@@ -29,7 +29,9 @@ if num(node.seq) == seq and node.request == arg.request and node.kind == arg.kin
   end
   return {'', ''}
 end
-if num(node.seq) ~= seq - 1 then
+local sending = tonumber(arg.sending)
+local was_refused = node.refused_epoch == arg.epoch and sending <= num(node.refused_sending)
+if num(node.seq) ~= seq - 1 or (sending > 0 and was_refused) then
   return {'StaleSeq', ''}
 end
 -- A dead claim does not stand in the way of its own recovery.
@@ -48,12 +50,9 @@ if not recovers then
   if not limit then
     refusal, limit = money.refusal(run, node, arg.hold, arg.budget)
   end
-  if limit and arg.side == 'Once' then
+  if limit and sending > 0 and arg.side == 'Once' then
     -- Whoever is refused may let the node end. A copy that arrives later must not find what is missing now.
-    if node.state == 'queued' then
-      nodes.close_unclaimed(node, 'withdrawn', false)
-    end
-    write_hash(KEYS[1], node, {seq = arg.seq, state = 'withdrawn', request = '', epoch = node.epoch or '0'})
+    write_hash(KEYS[1], node, {refused_epoch = arg.epoch, refused_sending = arg.sending})
     redis.call('SADD', KEYS[6], arg.node)
   end
   if limit then
