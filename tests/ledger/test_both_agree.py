@@ -37,7 +37,10 @@ class Mirror:
 steps = st.one_of(
     st.tuples(st.just("begin"), st.sampled_from(NODES), st.sampled_from(["k1", "k2"]), st.sampled_from([0, 5, 40])),
     st.tuples(st.just("begin"), st.sampled_from(NODES), st.just("k1"), st.just(5)),
-    st.tuples(st.just("send"), st.sampled_from(NODES), st.sampled_from(["k1", "k2"]), st.sampled_from([0, 5, 40])),
+    st.tuples(
+        *(st.just("send"), st.sampled_from(NODES), st.sampled_from(["k1", "k2"]), st.sampled_from([0, 5, 40])),
+        st.integers(0, 3),
+    ),
     st.tuples(st.just("recover"), st.sampled_from(NODES)),
     st.tuples(st.just("take"), st.sampled_from(["w1", "w2"])),
     st.tuples(st.just("claim"), st.sampled_from(NODES), st.sampled_from(["w1", "w2"]), st.booleans()),
@@ -65,16 +68,16 @@ async def carry_out(mirror: Mirror, step: tuple[Any, ...], side: SideEffect, rul
     match what:
         case "begin":
             _, node, key, hold = step
-            parts = [("send", node, key, hold), ("take", "w1"), ("claim", node, "w1", False)]
+            parts = [("send", node, key, hold, 0), ("take", "w1"), ("claim", node, "w1", False)]
             return [await carry_out(mirror, part, side, rule) for part in parts]
         case "send":
-            _, node, key, hold = step
+            _, node, key, hold, sending = step
             seq = mirror.seqs[node] + 1
             order = build_order(
                 node, seq, key=key, hold=Amount(micros=hold), cost=Amount(micros=hold), side_effect=side,
                 record={"on_duplicate": rule}, claim_within_ms=20_000, timeout_ms=60_000,
             )  # fmt: skip
-            answer = await ledger.dispatch(order, LIMITS, None)
+            answer = await ledger.dispatch(order, LIMITS, None, sending)
             if answer.refusal is None:
                 mirror.seqs[node] = seq
                 mirror.recovering.discard(node)
@@ -208,7 +211,7 @@ async def compare(url: str, history: list[tuple[Any, ...]], side: SideEffect, ru
     deadline=None,
 )
 @example(
-    history=[("begin", "a", "k1", 5), ("begin", "c", "k1", 5), ("send", "b", "k1", 0), ("recover", "c")],
+    history=[("begin", "a", "k1", 5), ("begin", "c", "k1", 5), ("send", "b", "k1", 0, 0), ("recover", "c")],
     side=SideEffect.NONE,
     rule=OnDuplicate.REPLAY,
 )

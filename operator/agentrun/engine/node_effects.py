@@ -14,7 +14,7 @@ from typing import assert_never
 from agentrun.contract.exact_json import JsonValue
 from agentrun.contract.failures import Effect, Failure, FailureClass, Reason
 from agentrun.contract.node import AgentNodeStatus, NodePhase
-from agentrun.contract.orders import Amount, OrderKind
+from agentrun.contract.orders import Amount, Order, OrderKind
 from agentrun.contract.tool import SideEffect
 from agentrun.decisions.deadlines import phase_deadline
 from agentrun.decisions.facts import OrderSight
