@@ -38,10 +38,10 @@ from simulation.outside import Outside
 from simulation.people import answer_questions, live_a_run
 from simulation.plans import History, MishapKind, draw_history
 from simulation.shelf import shelf
+from simulation.watched_lease import WatchedLease
 from simulation.watched_ledger import WatchedLedger
 from simulation.witness import Findings, Witness
 from support.lease_book import LeaseBook
-from support.lease_server import LeaseServer
 from support.world import World
 
 _LONGEST_HOURS = 3
@@ -90,7 +90,7 @@ class SimulatedWorld(World):
         self.house = history.house
         self.witness = Witness(findings, loop.true_time, history.house, keeps_trace=keeps_trace)
         self.leases = LeaseBook()
-        self.lead = LeaseServer()
+        self.lead = WatchedLease(self.witness.check)
         super().__init__(loop, "{}", "", history.seed % 100_000, slots=self.house.slots, clock=TrueClock(loop))
         for tool in shelf():
             self.cluster.apply(tool)
