@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentrun.contract.approval import Decision, Verdict
+from agentrun.contract.approval import AgentApproval, Decision, Verdict
 from agentrun.contract.defaults import SLOT_LEASE
 from agentrun.contract.node import AgentNode, Transition
 from agentrun.contract.run import AgentRun, AgentRunSpec
@@ -420,6 +420,28 @@ def test_a_decision_counts_though_the_watch_shows_it_before_its_run() -> None:
         objects = world.cluster._objects
         world.cluster._objects = dict(reversed(objects.items()))
         world.start_scheduler()
+        assert (await world.ended(within=60)).phase == "Succeeded"
+
+    in_world(test, ACT)
+
+
+def test_a_decision_counts_though_the_watch_shows_it_after_its_question_was_found_again() -> None:
+    async def test(world: World) -> None:
+        world.start_scheduler()
+        world.start_worker()
+        world.apply_run("nodes: [{name: a, type: Approval, approval: {message: ok?}}]")
+        await world.until(lambda: world.open_question("a") is not None)
+        await world.kill_scheduler()
+        world.decide("a", Decision(verdict=Verdict.APPROVE))
+        world.start_scheduler()
+        scheduler = world.scheduler
+        assert scheduler is not None
+        see = scheduler._see_approval
+
+        def see_late(seen: AgentApproval, *, gone: bool) -> None:
+            asyncio.get_running_loop().call_later(5, lambda: see(seen, gone=gone))
+
+        scheduler._see_approval = see_late  # type: ignore[method-assign]
         assert (await world.ended(within=60)).phase == "Succeeded"
 
     in_world(test, ACT)

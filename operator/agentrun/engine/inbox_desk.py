@@ -25,6 +25,7 @@ from agentrun.engine.cluster_port import AlreadyExistsError, ConflictError, Gone
 from agentrun.engine.node_effects import NodeEffects
 from agentrun.engine.observer import QuestionAsked
 from agentrun.engine.propagate import give_up_repair, may_be_repaired
+from agentrun.engine.run_inputs import ApprovalSeen
 from agentrun.engine.run_memory import NodeMemory, RunMemory
 from agentrun.engine.services import EngineServices
 from agentrun.ledger.port import AnswerVerdict
@@ -89,6 +90,10 @@ class InboxDesk:
             self._ask_anew(run, node, inbox)
             self._services.timers.set(run.key, node.path, self._services.now())
             return
+        if created.spec.decision is not None:
+            # Answered before a former leader could hear it, and known now: the watch tells nothing new of it any more.
+            run.inputs.append(ApprovalSeen(created))
+            self._services.timers.set(run.key, node.path, self._services.now())
         node.asked = inbox.id
         asks = QuestionAsked(run.run, node.path, inbox.kind, created.metadata.name, node.status.message)
         self._services.observer.note(asks)
