@@ -37,6 +37,7 @@ PRIORITY_FROM: Object = {"path": "inputs.x", "map": {"a": "P1"}, "default": "P2"
 SINGLE: Object = {"tool": "t"}
 HTTP: Object = {"url": "https://shop.example/orders"}
 PYTHON: Object = {"entryPoint": "a:b"}
+CONTAINER: Object = {"image": "reports:1", "command": ["/bin/report"]}
 
 
 def a_tool(spec: Object) -> Object:
@@ -135,6 +136,25 @@ TOOL_CASES = {
     "field python goes with type python and is needed by it": Values(
         taken=({"type": "python", "python": PYTHON},),
         refused=({"type": "python"}, {"type": "http", "python": PYTHON, "http": HTTP}),
+    ),
+    "field container goes with type container and is needed by it": Values(
+        taken=({"type": "container", "container": CONTAINER, "execution": {"mode": "Job"}},),
+        refused=(
+            {"type": "container", "execution": {"mode": "Job"}},
+            {"type": "http", "http": HTTP, "container": CONTAINER},
+        ),
+    ),
+    "type container needs execution.mode: Job, a pod is made for each call": Values(
+        taken=({"type": "container", "container": CONTAINER, "execution": {"mode": "Job", "pool": "own"}},),
+        refused=(
+            {"type": "container", "container": CONTAINER},
+            {"type": "container", "container": CONTAINER, "execution": {}},
+            {"type": "container", "container": CONTAINER, "execution": {"mode": "Pool"}},
+        ),
+    ),
+    "execution.image is the worker's: with type container name container.image alone": Values(
+        taken=({"type": "python", "python": PYTHON, "execution": {"image": "x"}},),
+        refused=({"type": "container", "container": CONTAINER, "execution": {"mode": "Job", "image": "x"}},),
     ),
 }
 SECRET_VOLUME: Object = {"name": "keys", "kind": "Secret", "source": "shop", "mountPath": "/keys"}

@@ -132,8 +132,12 @@ class NodeSite(KubeNamespace):
     # --- tools and runs
 
     def apply_tool(self, name: str, function: str = "", **spec: Any) -> None:
-        """Apply a Python tool that calls a function of node_tools, the one of its name unless another is given."""
-        call = {"type": "python", "python": {"entryPoint": f"node_tools:{function or name}"}}
+        """Apply a Python tool that calls a function of node_tools, the one of its name unless another is given.
+
+        With ``type`` among its fields it is whatever they say.
+        """
+        python = {"type": "python", "python": {"entryPoint": f"node_tools:{function or name}"}}
+        call = {} if "type" in spec else python
         self.apply(
             json.dumps(
                 {

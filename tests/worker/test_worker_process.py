@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -256,6 +258,101 @@ async def test_sigterm_lets_the_one_call_end(rig: WorkerRig, transfer: Transfer)
     outcome = (await rig.report(ReportKind.COMMITTED)).outcome
     assert outcome is not None
     assert outcome.result == {"id": 1}
+
+
+# --- one order of a tool of type container, whose program runs in a container beside this one
+
+
+class Container:
+    """The folders that both containers see; the helper in the tool's own is started by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("call", "answer", "helper"):
+            (folder / name).mkdir()
+        done = subprocess.run(
+            [sys.executable, "-m", "agentrun_worker", "helper", str(folder / "helper")], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        self.told = {"CALL_DIRECTORY": str(folder / "call"), "ANSWER_DIRECTORY": str(folder / "answer")}
+        self.started: subprocess.Popen[bytes] | None = None
+
+    def start(self, *command: str) -> None:
+        helper = str(self.folder / "helper" / "busybox")
+        script = str(self.folder / "helper" / "container_helper.sh")
+        folders = [self.told["CALL_DIRECTORY"], self.told["ANSWER_DIRECTORY"]]
+        self.started = subprocess.Popen([helper, "sh", script, helper, *folders, *command], start_new_session=True)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Iterator[Container]:
+    if shutil.which("busybox") is None:
+        pytest.skip("needs busybox, which a worker's image has at a fixed place")
+    made = Container(tmp_path)
+    yield made
+    if made.started is not None:
+        if made.started.poll() is None:
+            os.killpg(made.started.pid, signal.SIGKILL)
+        made.started.wait()
+
+
+def build_container_tool() -> AgentToolSpec:
+    return AgentToolSpec.model_validate(
+        {
+            "type": "container",
+            "container": {"image": "sums:1", "command": ["sum"]},
+            "execution": {"mode": "Job"},
+        }
+    )
+
+
+async def test_no_order_is_asked_for_before_the_tools_container_runs(rig: WorkerRig, container: Container) -> None:
+    await rig.begin()
+    async with process(rig, "--one-order", **container.told) as started:
+        async with asyncio.timeout(20):
+            while not (container.folder / "call" / "alive").exists():
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        assert await rig.ledger.find_pool_slots(NAMESPACE, "shared") == 0
+        container.start("/bin/sh", "-c", 'cp "$AGENTRUN_PARAMS" "$AGENTRUN_OUTPUT"')
+        async with asyncio.timeout(20):
+            while await rig.ledger.find_pool_slots(NAMESPACE, "shared") != 1:
+                await asyncio.sleep(0.05)
+        await rig.send(build_container_tool(), params={"a": 1})
+        code, told = await end_of(started)
+    assert code == 0, told
+    outcome = (await rig.report(ReportKind.COMMITTED)).outcome
+    assert outcome is not None
+    assert outcome.result == {"a": 1}
+    assert container.started is not None
+    assert container.started.wait(5) == 0
+
+
+async def test_a_container_without_its_program_takes_no_order(rig: WorkerRig, container: Container) -> None:
+    await rig.begin()
+    container.start("/no/such/program")
+    async with process(rig, "--one-order", **container.told) as started:
+        code, told = await end_of(started)
+    assert (code, "/no/such/program: no such program" in told) == (8, True), told
+    assert await rig.all_reports() == []
+
+
+async def test_a_worker_that_is_killed_takes_its_program_with_it_and_nothing_is_run_again(
+    rig: WorkerRig, container: Container, tmp_path: Path
+) -> None:
+    began = tmp_path / "began"
+    container.start("/bin/sh", "-c", f"echo x >> {began}; sleep 120")
+    await rig.send(build_container_tool())
+    async with process(rig, "--one-order", **container.told) as started:
+        await appears(began)
+        started.kill()
+        await end_of(started)
+    assert container.started is not None
+    assert await asyncio.to_thread(container.started.wait, 40) != 0
+    async with process(rig, "--one-order", ORDER_PATIENCE="2s") as another:
+        code, told = await end_of(another)
+    assert code == 7, told
+    assert began.read_text() == "x\n"
 
 
 async def test_no_order_within_its_patience_is_said_by_the_exit_code(rig: WorkerRig) -> None:

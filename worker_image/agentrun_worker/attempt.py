@@ -64,7 +64,7 @@ class AttemptMaker:
         """
         executor = self._executors.get(tool.type)
         if executor is None:
-            return not_started(Reason.TOOL_NOT_LOADABLE, f"this worker has no executor for type {tool.type}")
+            return not_started(Reason.TOOL_NOT_LOADABLE, _explain_missing(tool.type))
         loop = asyncio.get_running_loop()
         began = loop.time()
         call = ToolCall(
@@ -108,6 +108,13 @@ class AttemptMaker:
             said = "; ".join(f"result{_at(problem.path)}: {problem.message}" for problem in problems)
             return _useless(outcome, Reason.RESULT_INVALID, said, text)
         return outcome
+
+
+def _explain_missing(kind: ToolType) -> str:
+    if kind is ToolType.CONTAINER:
+        where = "in a Job of an operator that makes Jobs (chart value jobs.enabled)"
+        return f"a tool of type container runs {where}, and nowhere else"
+    return f"this worker has no executor for type {kind}"
 
 
 def _useless(outcome: AttemptOutcome, reason: Reason, said: str, text: str) -> AttemptOutcome:

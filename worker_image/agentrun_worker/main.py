@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from dataclasses import replace
+from datetime import timedelta
 from enum import Enum, IntEnum
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -29,6 +30,8 @@ from agentrun.telemetry.metric_book import build_registry
 from agentrun.telemetry.probe_server import CannotListenError, ProbeAnswer
 from agentrun.telemetry.setting_faults import explain_settings
 from agentrun.telemetry.vital_signs import show_vital_signs
+from agentrun_worker.container_executor import ContainerExecutor, ContainerFolders, ContainerUnusableError
+from agentrun_worker.container_helper import HelperMissingError, install_helper
 from agentrun_worker.executor import Executor, SecretSource
 from agentrun_worker.http_executor import HttpExecutor
 from agentrun_worker.identity import build_identity, choose_name
@@ -50,6 +53,7 @@ _EXAMPLES = """Examples:
   agentrun-worker run --one-order --pool shared.0f1e2d3c4b5a69788796a5b4c3d2e1f0
 """
 _FAULTS_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
 _log = structlog.get_logger("agentrun.worker")
 
 
@@ -77,6 +81,8 @@ class ExitCode(IntEnum):
     """With --once or --one-order: the ledger did not answer."""
     NO_ORDER = 7
     """With --one-order: none came."""
+    UNUSABLE = 8
+    """With --one-order and a tool's container beside this one: it cannot run its program. Nothing was taken."""
     KILLED = 130
     """Asked twice to stop: nothing was waited for."""
 
@@ -136,8 +142,8 @@ def run(
     DRAIN_GRACE (25s). The second one ends the process at once.
 
     Exit codes: 0 drained in order, 1 calls had to be interrupted, 2 arguments or environment cannot be used, 6 the
-    ledger did not answer (with --once or --one-order; else the worker waits for it), 7 no order came (with
-    --one-order), 130 stopped at once.
+    ledger did not answer (with --once or --one-order; else the worker waits for it), 7 no order came, 8 the tool's
+    container cannot run its program (both with --one-order), 130 stopped at once.
     """
     given = {
         "pool": pool,
@@ -160,6 +166,12 @@ def run(
     if once and one_order:
         print("--one-order: does not go with --once: it ends by itself", file=sys.stderr)  # noqa: T201
         return ExitCode.USAGE
+    if (settings.call_directory is None) != (settings.answer_directory is None):
+        print("AGENTRUN_WORKER_CALL_DIRECTORY goes with AGENTRUN_WORKER_ANSWER_DIRECTORY", file=sys.stderr)  # noqa: T201
+        return ExitCode.USAGE
+    if settings.call_directory is not None and not one_order:
+        print("AGENTRUN_WORKER_CALL_DIRECTORY: goes with --one-order alone", file=sys.stderr)  # noqa: T201
+        return ExitCode.USAGE
     duty = Duty.ONE_ORDER if one_order else Duty.UNTIL_IDLE if once else Duty.STAY
     set_up_logs(settings.log_level, as_json=settings.log_json)
     try:
@@ -169,6 +181,19 @@ def run(
         return ExitCode.USAGE
     except asyncio.CancelledError:
         return ExitCode.KILLED
+
+
+def helper(folder: Path) -> int:
+    """Copy into a folder what starts the program of a tool of type container, in an image that may hold no shell.
+
+    What the init container of such a call's pod does. Exit codes: 0 copied, 2 the folder or the helper is missing.
+    """
+    try:
+        install_helper(folder)
+    except (HelperMissingError, OSError) as error:
+        print(f"helper: {error}", file=sys.stderr)  # noqa: T201
+        return ExitCode.USAGE
+    return ExitCode.OK
 
 
 async def _work(settings: ProcessSettings, duty: Duty) -> ExitCode:
@@ -184,6 +209,9 @@ async def _work(settings: ProcessSettings, duty: Duty) -> ExitCode:
         ToolType.HTTP: HttpExecutor(secrets),
         ToolType.PYTHON: PythonExecutor(settings.import_paths, secrets),
     }
+    container = _find_container(settings)
+    if container is not None:
+        executors = {ToolType.CONTAINER: container}
     registry, liveness = build_registry(), Liveness()
     metrics = WorkerMetrics(registry, identity, liveness)
     pace = settings.pace()
@@ -193,11 +221,16 @@ async def _work(settings: ProcessSettings, duty: Duty) -> ExitCode:
     worker = Worker(ledger, identity, executors, SchemaValidator(), pace, observer=metrics)
     try:
         async with show_vital_signs(settings.listen, registry, liveness, lambda: _readiness(worker)):
-            has_worked = await _run(worker, _do_work(worker, duty, settings), ledger, liveness, identity)
+            has_worked = await _run(worker, _do_work(worker, duty, settings, container), ledger, liveness, identity)
     except LedgerUnavailableError as error:
         _log.error("ledger_unavailable", cause=str(error))
         return ExitCode.UNAVAILABLE
+    except ContainerUnusableError as error:
+        _log.error("container_unusable", cause=str(error))
+        return ExitCode.UNUSABLE
     finally:
+        if container is not None:
+            await container.close()
         await ledger.close()
     _log.info(
         "ended",
@@ -211,13 +244,38 @@ async def _work(settings: ProcessSettings, duty: Duty) -> ExitCode:
     return ExitCode.INTERRUPTED_CALLS if worker.interrupted_total else ExitCode.OK
 
 
-async def _do_work(worker: Worker, duty: Duty, settings: ProcessSettings) -> bool:
+def _find_container(settings: ProcessSettings) -> ContainerExecutor | None:
+    call, answer = settings.call_directory, settings.answer_directory
+    return None if call is None or answer is None else ContainerExecutor(ContainerFolders(call, answer))
+
+
+async def _do_work(worker: Worker, duty: Duty, settings: ProcessSettings, container: ContainerExecutor | None) -> bool:
     """Do what the worker is here for; return whether there was anything, unless it was told to end."""
     if duty is Duty.ONE_ORDER:
-        came = await worker.run_one_order(within=settings.order_patience)
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + settings.order_patience.total_seconds()
+        # No order is sent before a worker waits for it: nothing is on record while an image is pulled.
+        if container is not None and not await _await_container(worker, container, ends):
+            return worker.state == "draining"
+        came = await worker.run_one_order(within=timedelta(seconds=max(0.0, ends - loop.time())))
         return came or worker.state == "draining"
     await worker.run(until_idle=duty is Duty.UNTIL_IDLE)
     return True
+
+
+async def _await_container(worker: Worker, container: ContainerExecutor, ends: float) -> bool:
+    loop = asyncio.get_running_loop()
+    starting = asyncio.create_task(container.await_start(), name="container start")
+    try:
+        while not starting.done() and worker.state != "draining" and loop.time() < ends:
+            await asyncio.wait({starting}, timeout=_LOOK_SECONDS)
+        if starting.done():
+            starting.result()
+            return worker.state != "draining"
+        return False
+    finally:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
 
 
 async def _run(
@@ -274,6 +332,7 @@ def build_app() -> App:
     """Return the command line."""
     app = App(name="agentrun-worker", help=_HELP, version=version_of("agentrun-operator"), help_format="plaintext")
     app.command(run, name="run", help_epilogue=_EXAMPLES)
+    app.command(helper, name="helper", help_epilogue="Example:\n\n  agentrun-worker helper /run/agentrun/helper\n")
     return app
 
 

@@ -63,6 +63,10 @@ class ProcessSettings(BaseSettings):
     slots: Annotated[int, Field(ge=1, le=1000)] = 4
     import_paths: Annotated[list[Folder], BeforeValidator(_paths), NoDecode] = []
     secrets_directory: Folder | None = None
+    call_directory: Folder | None = None
+    """With a tool's container beside this one: where it is told what to do."""
+    answer_directory: Folder | None = None
+    """And where it answers."""
     durability: Durability = Durability.REQUIRE
     heartbeat: Duration = _PACE.heartbeat
     cancel_grace: Duration = _PACE.cancel_grace

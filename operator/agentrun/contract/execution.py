@@ -17,6 +17,7 @@ from agentrun.contract.ledger_keys import short_hash
 from agentrun.contract.model_base import ContractModel, MediumText, ObjectName
 
 PoolName = Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", max_length=40)]
+ImageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=512)]
 DEFAULT_POOL = "shared"
 _DIGEST_DIGITS = 16
 _ORDER_DIGITS = 32
@@ -144,7 +145,7 @@ class Execution(ContractModel):
     """A worker of a pool, or a Job for each attempt."""
     pool: PoolName = DEFAULT_POOL
     """The worker pool that takes this tool's orders; tools of one pool trust each other."""
-    image: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=512)] | None = None
+    image: ImageName | None = None
     """Image of the worker, with the tool's code. Default: the operator's setting."""
     service_account_name: ObjectName | None = None
     """Account of the pod, one that the operator's settings allow; its token is mounted then. Default: none."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from agentrun.contract.execution import Execution
+from agentrun.contract.execution import Execution, ExecutionMode, ImageName
 from agentrun.contract.model_base import (
     ContractModel,
     Digest,
@@ -30,6 +30,8 @@ class ToolType(StrEnum):
     """One HTTP request."""
     PYTHON = "python"
     """A function that the worker can import."""
+    CONTAINER = "container"
+    """A program in an image of its author's, in a Job of its own."""
 
 
 class Reach(StrEnum):
@@ -179,6 +181,22 @@ class PythonCall(ContractModel):
     """``Subprocess`` can be killed at its deadline whatever it does; ``Thread`` starts faster and must cooperate."""
 
 
+class ContainerCall(ContractModel):
+    """The program that a ``container`` tool runs, in a pod made for the one call.
+
+    It finds the params as a JSON object in the file that ``AGENTRUN_PARAMS`` names and leaves its result, JSON too, in
+    the one that ``AGENTRUN_OUTPUT`` names; none is the result ``null``. ``AGENTRUN_REQUEST_ID`` and
+    ``AGENTRUN_IDEMPOTENCY_KEY`` are those of the call. It ends with 0 when it is done, with 90 when it has done nothing
+    and another try may help, with 91 when it has done nothing and none will. Whatever else it ends with or by, nobody
+    knows what happened.
+    """
+
+    image: ImageName
+    """Where the program is; nothing of the product needs to be in it, nor a shell."""
+    command: tuple[Annotated[str, Field(min_length=1, max_length=4096)], ...] = Field(min_length=1, max_length=64)
+    """The program and its arguments, as they are: nothing is expanded. The image's own entry point is not used."""
+
+
 class JsonSchemaOf(ContractModel):
     """A JSON Schema (draft 2020-12), without remote references."""
 
@@ -313,6 +331,8 @@ class AgentToolSpec(ContractModel):
     """The request, for type http."""
     python: PythonCall | None = None
     """The function, for type python."""
+    container: ContainerCall | None = None
+    """The program, for type container; goes with ``execution.mode: Job`` and without ``execution.image``."""
     params: JsonSchemaOf | None = None
     """What it takes; a misfit is never called."""
     result: JsonSchemaOf | None = None
@@ -346,6 +366,16 @@ class AgentToolSpec(ContractModel):
                 raise ValueError(f"type {kind} needs the field {kind}")
             if kind is not self.type and call is not None:
                 raise ValueError(f"field {kind} does not go with type {self.type}: remove it or change the type")
+        return self
+
+    @model_validator(mode="after")
+    def _container_has_a_job(self) -> AgentToolSpec:
+        if self.container is None:
+            return self
+        if self.execution is None or self.execution.mode is not ExecutionMode.JOB:
+            raise ValueError("type container needs execution.mode: Job, a pod is made for each call")
+        if self.execution.image is not None:
+            raise ValueError("execution.image is the worker's: with type container name container.image alone")
         return self
 
 

@@ -69,6 +69,19 @@ CEL_RULES: dict[str, list[dict[str, str]]] = {
     "AgentToolSpec": [
         _rule("(self.type == 'http') == has(self.http)", "field http goes with type http and is needed by it"),
         _rule("(self.type == 'python') == has(self.python)", "field python goes with type python and is needed by it"),
+        _rule(
+            "(self.type == 'container') == has(self.container)",
+            "field container goes with type container and is needed by it",
+        ),
+        _rule(
+            "self.type != 'container'"
+            " || (has(self.execution) && has(self.execution.mode) && self.execution.mode == 'Job')",
+            "type container needs execution.mode: Job, a pod is made for each call",
+        ),
+        _rule(
+            "self.type != 'container' || !has(self.execution) || !has(self.execution.image)",
+            "execution.image is the worker's: with type container name container.image alone",
+        ),
     ],
     "Scaling": [
         _rule(

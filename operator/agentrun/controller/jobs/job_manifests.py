@@ -12,11 +12,12 @@ from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.ledger_keys import short_hash
 from agentrun.contract.names import RUN_UID_LABEL
 from agentrun.contract.object_meta import API_VERSION, OwnerReference
+from agentrun.controller.jobs.tool_container import build_container_pod_spec
 from agentrun.controller.pools.pool_manifests import BELONGS, INSTALL_LABEL, LedgerAccess, build_policy
 from agentrun.controller.pools.pool_settings import PoolSettings
 from agentrun.controller.pools.worker_pod import build_pod_spec, find_grace
 from agentrun.decisions.jobs.job_step import JobRules
-from agentrun.decisions.jobs.job_wishes import JobWish, build_job_pod
+from agentrun.decisions.jobs.job_wishes import JobWish, build_job_pod, find_container
 from agentrun.decisions.pools.pool_wishes import PoolKey
 
 JOB_LABEL = "agentrun.dev/job"
@@ -43,9 +44,11 @@ def job_selector(install: str) -> str:
 def build_job(wish: JobWish, settings: JobSettings, access: LedgerAccess) -> JsonObject:
     """Return the Job that carries one order of one node out."""
     pod = build_job_pod(wish)
-    spec = build_pod_spec(
-        PoolKey(wish.key.namespace, wish.queue), pod, settings.pods, access.secret, order_patience=wish.patience
-    )
+    key, call = PoolKey(wish.key.namespace, wish.queue), find_container(wish)
+    if call is None:
+        spec = build_pod_spec(key, pod, settings.pods, access.secret, order_patience=wish.patience)
+    else:
+        spec = build_container_pod_spec(key, pod, call, settings.pods, access.secret, wish.patience)
     labels: JsonObject = {
         **BELONGS,
         INSTALL_LABEL: settings.pods.install,

@@ -47,8 +47,7 @@ def is_leaving(found: JsonObject) -> bool:
 def read_pod(pod: JsonObject) -> PodSight:
     """Return what a pod's status says."""
     meta, status = part_of(pod, "metadata"), part_of(pod, "status")
-    container = next((found for found in list_of(status, "containerStatuses") if found.get("name") == CONTAINER), {})
-    waiting = part_of(part_of(container, "state"), "waiting")
+    container, waiting = _find_telling(status)
     # How it ended: just now, or before it was started again.
     ended = part_of(part_of(container, "state"), "terminated") or part_of(part_of(container, "lastState"), "terminated")
     code = ended.get("exitCode")
@@ -68,9 +67,30 @@ def read_pod(pod: JsonObject) -> PodSight:
         waiting_reason=text_of(waiting, "reason"),
         waiting_message=text_of(waiting, "message"),
         ended_reason=text_of(ended, "reason"),
+        ended_message=text_of(ended, "message"),
         exit_code=code if isinstance(code, int) else None,
         kept=text_of(part_of(meta, "annotations"), DELETION_COST) == KEPT_COST,
     )
+
+
+def _find_telling(status: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """Return the container whose end tells most, and why the first one that does not run has to wait.
+
+    Beside the worker there may be a tool's container, and one that goes before both: only what is theirs can fail.
+    """
+    before, beside = list_of(status, "initContainerStatuses"), list_of(status, "containerStatuses")
+    waiting = [part_of(part_of(found, "state"), "waiting") for found in (*before, *beside)]
+    # That others are not there yet is no reason of its own.
+    own = [found for found in waiting if found and text_of(found, "reason") != "PodInitializing"]
+    ended = [found for found in (*before, *beside) if _has_failed(found)]
+    worker = next((found for found in beside if found.get("name") == CONTAINER), {})
+    others = [found for found in ended if found.get("name") != CONTAINER]
+    return next(iter(others), worker), next(iter(own), next((found for found in waiting if found), {}))
+
+
+def _has_failed(container: JsonObject) -> bool:
+    ended = part_of(part_of(container, "state"), "terminated")
+    return bool(ended) and ended.get("exitCode") != 0
 
 
 def find_refusal(deployment: JsonObject) -> PoolFault | None:

@@ -6,7 +6,8 @@ pool, and of a Job. Says nothing of how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from agentrun.contract.durations import format_duration
@@ -30,16 +31,26 @@ _SCRATCH_BYTES = "64Mi"
 _CANCEL_GRACE = timedelta(seconds=5)
 
 
+@dataclass(frozen=True, slots=True)
+class PodAdditions:
+    """What a worker's container gets beside what every one has."""
+
+    env: Sequence[JsonValue] = ()
+    mounts: Sequence[JsonValue] = ()
+
+
 def build_pod_spec(
     key: PoolKey,
     wish: PoolWish,
     settings: PoolSettings,
     ledger_secret: str,
     order_patience: timedelta | None = None,
+    more: PodAdditions | None = None,
 ) -> JsonObject:
     """Return the spec of a pod of this pool; ``ledger_secret`` names the Secret with the ledger's URL.
 
     With ``order_patience`` it is the pod of a Job: it waits so long for the one order of this queue, and ends with it.
+    ``more`` is what its worker gets beside that.
     """
     grace = find_grace(wish, settings)
     spec: JsonObject = {
@@ -47,7 +58,7 @@ def build_pod_spec(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": -(-grace // timedelta(seconds=1)),
         "securityContext": _pod_security(settings),
-        "containers": [_build_container(key, wish, settings, ledger_secret, order_patience)],
+        "containers": [_build_container(key, wish, settings, ledger_secret, order_patience, more or PodAdditions())],
         "volumes": _build_volumes(wish, ledger_secret),
     }
     if wish.account is not None:
@@ -80,7 +91,12 @@ def _pod_security(settings: PoolSettings) -> JsonObject:
 
 
 def _build_container(
-    key: PoolKey, wish: PoolWish, settings: PoolSettings, ledger_secret: str, order_patience: timedelta | None
+    key: PoolKey,
+    wish: PoolWish,
+    settings: PoolSettings,
+    ledger_secret: str,
+    order_patience: timedelta | None,
+    more: PodAdditions,
 ) -> JsonObject:
     amounts = fit_amounts(wish.amounts, settings.usual_amounts)
     return {
@@ -88,19 +104,24 @@ def _build_container(
         "image": wish.image or settings.image,
         "imagePullPolicy": settings.pull_policy,
         "command": ["agentrun-worker", "run", *([] if order_patience is None else ["--one-order"])],
-        "env": _build_environment(key, wish, settings, ledger_secret, order_patience),
+        "env": [*_build_environment(key, wish, settings, ledger_secret, order_patience), *more.env],
         # Nobody asks the worker of a single order how it is: it is never restarted, and its time is limited anyway.
         **(_answering() if order_patience is None else {}),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": build_security(),
         "resources": {"requests": dict(amounts.requests), "limits": dict(amounts.limits)},
-        "volumeMounts": _build_mounts(wish),
+        "volumeMounts": [*_build_mounts(wish), *more.mounts],
+    }
+
+
+def build_security() -> JsonObject:
+    """Return what a container of ours may do: nothing beyond running."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
@@ -142,13 +163,19 @@ def _build_environment(
         },
         # No other pod has it while this one lives, and it stays through restarts of the container.
         {"name": "AGENTRUN_WORKER_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
-        *_plain({f"AGENTRUN_WORKER_{name}": value for name, value in told.items()}),
-        # What is written goes where it may: the image's own files cannot be.
-        *_plain({"HOME": SCRATCH_FOLDER} | {variable.name: variable.value for variable in wish.env}),
+        *plain_variables({f"AGENTRUN_WORKER_{name}": value for name, value in told.items()}),
+        *build_own_environment(wish),
     ]
 
 
-def _plain(values: Mapping[str, str]) -> list[JsonValue]:
+def build_own_environment(wish: PoolWish) -> list[JsonValue]:
+    """Return the variables that the tools' author names."""
+    # What is written goes where it may: the image's own files cannot be.
+    return plain_variables({"HOME": SCRATCH_FOLDER} | {variable.name: variable.value for variable in wish.env})
+
+
+def plain_variables(values: Mapping[str, str]) -> list[JsonValue]:
+    """Return environment variables with fixed values."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -168,7 +195,12 @@ def _build_mounts(wish: PoolWish) -> list[JsonValue]:
     ]
     if not wish.secrets:
         mounts.append({"name": "no-secrets", "mountPath": SECRETS_FOLDER, "readOnly": True})
-    mounts += [
+    return mounts + build_own_mounts(wish)
+
+
+def build_own_mounts(wish: PoolWish) -> list[JsonValue]:
+    """Return the mounts of Secrets and volumes that the tools' author names."""
+    mounts: list[JsonValue] = [
         {"name": f"secret-{at}", "mountPath": f"{SECRETS_FOLDER}/{name}", "readOnly": True}
         for at, name in enumerate(wish.secrets)
     ]
@@ -194,12 +226,15 @@ def _build_volumes(wish: PoolWish, ledger_secret: str) -> list[JsonValue]:
         # The worker looks for Secrets in this folder, and nowhere else.
         volumes.append({"name": "no-secrets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     # Optional: a Secret that is missing fails the calls that need it, and keeps no other tool's worker from starting.
-    volumes += [
-        {"name": f"secret-{at}", "secret": {"secretName": name, "optional": True, "defaultMode": 0o440}}
+    return volumes + build_own_volumes(wish, optional_secrets=True)
+
+
+def build_own_volumes(wish: PoolWish, *, optional_secrets: bool) -> list[JsonValue]:
+    """Return the volumes of Secrets and files that the tools' author names."""
+    return [
+        {"name": f"secret-{at}", "secret": {"secretName": name, "optional": optional_secrets, "defaultMode": 0o440}}
         for at, name in enumerate(wish.secrets)
-    ]
-    volumes += [{"name": f"own-{volume.name}", **_source(volume)} for volume in wish.volumes]
-    return volumes
+    ] + [{"name": f"own-{volume.name}", **_source(volume)} for volume in wish.volumes]
 
 
 def _source(volume: Volume) -> JsonObject:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from agentrun.contract.exact_json import JsonObject
 from agentrun.contract.failures import Reason
-from agentrun.contract.tool import AgentToolSpec, IdempotencyScope, LookupOutcomes, SideEffect
+from agentrun.contract.tool import AgentToolSpec, IdempotencyScope, LookupOutcomes, SideEffect, ToolType
 from agentrun.decisions.admission.spec_view import join_field
 from agentrun.decisions.admission.violation import Violation, ViolationKind
 from agentrun.decisions.facts import Problem
@@ -94,6 +94,14 @@ def _lookup_is_no_question(
             asked,
             f"tool {asked} has sideEffect {found.side_effect}: asking must change nothing",
             "use a tool with sideEffect: None",
+            Reason.TOOL_INVALID,
+        )
+    elif found.type is ToolType.CONTAINER:
+        yield Violation(
+            field,
+            asked,
+            f"tool {asked} is of type container: a worker that asks has no pod to make for it",
+            "ask by a tool of type http or python",
             Reason.TOOL_INVALID,
         )
     try:

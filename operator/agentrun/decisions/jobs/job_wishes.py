@@ -11,8 +11,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from agentrun.contract.execution import DEFAULT_POOL
 from agentrun.contract.run import Priority
-from agentrun.contract.tool import AgentToolSpec
+from agentrun.contract.tool import AgentToolSpec, ContainerCall
 from agentrun.decisions.pools.pool_wishes import PoolWish, ToolInUse, build_wish
 
 
@@ -58,8 +59,25 @@ class JobWish:
     """How long its pod waits for the order, from its start."""
 
 
+def find_container(wish: JobWish) -> ContainerCall | None:
+    """Return the program that the Job's pod has to start; None where its worker does everything."""
+    # Whoever asks what became of a call starts nothing.
+    return None if wish.stage is JobStage.RECOVER else wish.spec.container
+
+
 def build_job_pod(wish: JobWish) -> PoolWish:
-    """Return what the Job's pod is: what a worker of the tool's pool would be, and alone."""
+    """Return what the Job's pod is: what a worker of the tool's pool would be, and alone.
+
+    Of a tool of type container: what its container gets; for the recovery, what a worker that asks the lookup needs.
+    """
     tools = [ToolInUse(wish.key.namespace, wish.tool, wish.spec)]
     by_name = {(wish.key.namespace, wish.lookup[0]): [wish.lookup[1]]} if wish.lookup else {}
+    if wish.spec.container is not None:
+        asks = wish.stage is JobStage.RECOVER
+        if asks and wish.lookup is None:
+            pool = wish.spec.execution.pool if wish.spec.execution else DEFAULT_POOL
+            return PoolWish(pool, longest_call=wish.longest_call)
+        if asks and wish.lookup is not None:
+            tools = [ToolInUse(wish.key.namespace, *wish.lookup)]
+        by_name = {}
     return replace(build_wish(tools, by_name), longest_call=wish.longest_call)

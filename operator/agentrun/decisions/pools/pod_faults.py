@@ -41,6 +41,8 @@ class PodSight:
     waiting_message: str = ""
     ended_reason: str = ""
     """How its container ended last: ``OOMKilled``, ``Error``."""
+    ended_message: str = ""
+    """What it left as its last words."""
     exit_code: int | None = None
     kept: bool = False
     """It bears the mark that has others ended first."""
@@ -82,8 +84,9 @@ def find_pod_fault(pod: PodSight, now: datetime) -> PoolFault | None:
         return _fault("OutOfMemory", pod, "it used more memory than its limit: raise execution.resources.limits.memory")
     if pod.waiting_reason == "CrashLoopBackOff" or (pod.ended_reason and pod.exit_code):
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+        words = f": {pod.ended_message}" if pod.ended_message else ""
         which = "" if pod.phase == "Failed" else "--previous "
-        return _fault("Crash", pod, f"its container ended{code}; see: kubectl logs {which}{pod.name}")
+        return _fault("Crash", pod, f"its container ended{code}{words}; see: kubectl logs {which}{pod.name}")
     if pod.waiting_reason in ("ContainerCreating", "PodInitializing") and now - pod.created_at >= STARTS_WITHIN:
         return _fault(
             "Volume", pod, f"its container is not created: a volume perhaps; see: kubectl describe pod {pod.name}"
