@@ -134,6 +134,20 @@ def test_a_missing_secret_keeps_a_program_from_its_start_until_it_is_there(site:
     assert site.did("w") == 1
 
 
+def test_a_function_whose_secret_is_missing_fails_alone_and_is_called_once_it_is_there(site: NodeSite) -> None:
+    site.apply_tool("tell", sideEffect="None", execution={**JOB, "secrets": ["mail"]}, retry={"limit": 0})
+    ask = {"name": "a", "tool": "tell", "params": {"name": "mail", "key": "token"}}
+    site.apply_run("without", [ask], onNodeFailure="Abort")
+    assert site.wait_ended("without", within=PULLED_AND_STARTED)["phase"] == "Failed"
+    failure = site.nodes("without")["a"]["failure"]
+    assert failure["reason"] == "SecretMissing"
+    assert "mail" in failure["message"]
+    site.kubectl("create", "secret", "generic", "mail", "--from-literal=token=abc")
+    site.apply_run("with", [ask])
+    assert site.wait_ended("with", within=PULLED_AND_STARTED)["phase"] == "Succeeded"
+    assert site.nodes("with")["a"]["result"]["user"] == 65532
+
+
 @pytest.mark.parametrize("how", ["fall", "swell"])
 def test_nobody_knows_what_a_program_did_that_fell_and_nothing_is_tried_again(site: NodeSite, how: str) -> None:
     limits = {"resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "128Mi"}}}
