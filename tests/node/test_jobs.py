@@ -148,6 +148,20 @@ def test_a_function_whose_secret_is_missing_fails_alone_and_is_called_once_it_is
     assert site.nodes("with")["a"]["result"]["user"] == 65532
 
 
+def test_a_function_that_ran_out_of_memory_in_its_job_is_asked_about_and_not_called_again(site: NodeSite) -> None:
+    site.apply_tool(
+        "swell",
+        python={"entryPoint": "node_tools:swell", "isolation": "Thread"},
+        execution={**JOB, "resources": {"requests": {"memory": "96Mi"}, "limits": {"memory": "160Mi"}}},
+    )
+    site.apply_run("r", [{"name": "a", "tool": "swell", "params": {"word": "w", "mebibytes": 400}}])
+    wait_phase(site, "Quarantined")
+    assert site.did("w") == 1
+    # A second pod finds the claim of the first, and that nobody can tell: it calls nothing.
+    ended = [one for pod in job_pods(site) for one in pod["status"].get("containerStatuses", [])]
+    assert "OOMKilled" in [one["state"].get("terminated", {}).get("reason") for one in ended]
+
+
 @pytest.mark.parametrize("how", ["fall", "swell"])
 def test_nobody_knows_what_a_program_did_that_fell_and_nothing_is_tried_again(site: NodeSite, how: str) -> None:
     limits = {"resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "128Mi"}}}
