@@ -120,6 +120,18 @@ class NodeSite(KubeNamespace):
         self.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": [_PROVIDER_POD, _PROVIDER_SERVICE]}))
         self.kubectl("wait", "--for=condition=Ready", "pod/provider", f"--timeout={PULLED_AND_STARTED:.0f}s")
 
+    def use_provider_of(self, other: NodeSite) -> None:
+        """Have this namespace's tools find another's business system: under the same name, and kept when this one goes."""
+        address = {"ip": other.get("pod", "provider")["status"]["podIP"]}
+        endpoints = {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": "provider"},
+            "subsets": [{"addresses": [address], "ports": [{"port": 8000}]}],
+        }
+        service = {**_PROVIDER_SERVICE, "spec": {"ports": [{"port": 8000}]}}
+        self.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": [service, endpoints]}))
+
     def ask(self, path: str) -> dict[str, Any]:
         """Ask the provider for something: ``counts``, ``release/<word>``."""
         where = f"/api/v1/namespaces/{self.namespace}/pods/provider:8000/proxy/{path}"
