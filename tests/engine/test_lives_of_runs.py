@@ -408,14 +408,18 @@ def test_a_scheduler_killed_at_any_step_changes_neither_outcome_nor_effects(part
             raise
 
 
+async def answer_while_nobody_leads(world: World) -> None:
+    world.start_scheduler()
+    world.start_worker()
+    world.apply_run("nodes: [{name: a, type: Approval, approval: {message: ok?}}]")
+    await world.until(lambda: world.open_question("a") is not None)
+    await world.kill_scheduler()
+    world.decide("a", Decision(verdict=Verdict.APPROVE))
+
+
 def test_a_decision_counts_though_the_watch_shows_it_before_its_run() -> None:
     async def test(world: World) -> None:
-        world.start_scheduler()
-        world.start_worker()
-        world.apply_run("nodes: [{name: a, type: Approval, approval: {message: ok?}}]")
-        await world.until(lambda: world.open_question("a") is not None)
-        await world.kill_scheduler()
-        world.decide("a", Decision(verdict=Verdict.APPROVE))
+        await answer_while_nobody_leads(world)
         # Each kind has a watch of its own, and nobody says which of them tells first.
         objects = world.cluster._objects
         world.cluster._objects = dict(reversed(objects.items()))
@@ -427,12 +431,7 @@ def test_a_decision_counts_though_the_watch_shows_it_before_its_run() -> None:
 
 def test_a_decision_counts_though_the_watch_shows_it_after_its_question_was_found_again() -> None:
     async def test(world: World) -> None:
-        world.start_scheduler()
-        world.start_worker()
-        world.apply_run("nodes: [{name: a, type: Approval, approval: {message: ok?}}]")
-        await world.until(lambda: world.open_question("a") is not None)
-        await world.kill_scheduler()
-        world.decide("a", Decision(verdict=Verdict.APPROVE))
+        await answer_while_nobody_leads(world)
         world.start_scheduler()
         scheduler = world.scheduler
         assert scheduler is not None

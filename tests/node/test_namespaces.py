@@ -38,22 +38,11 @@ print(json.dumps(told))
 
 
 @pytest.fixture
-def beside(kubeconfig: Path, release: NodeRelease) -> Iterator[NodeSite]:
-    """A namespace that outlives the one with the runs; the business system is in it."""
+def doomed(kubeconfig: Path, release: NodeRelease, site: NodeSite) -> Iterator[NodeSite]:
+    """A namespace that is deleted; its business system is in one that outlives it."""
     made = NodeSite(kubeconfig, release)
     try:
-        made.start_provider()
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def doomed(kubeconfig: Path, release: NodeRelease, beside: NodeSite) -> Iterator[NodeSite]:
-    """A namespace without a business system of its own."""
-    made = NodeSite(kubeconfig, release)
-    try:
-        made.use_provider_of(beside)
+        made.use_provider_of(site)
         yield made
     finally:
         made.close()
@@ -79,9 +68,7 @@ def objects_of_release(release: NodeRelease) -> set[str]:
     return set(release.kubectl("get", "leases,secrets,configmaps,jobs,pods,deployments", "-o", "name").split())
 
 
-def test_a_namespace_that_is_deleted_with_running_calls_leaves_nothing_behind(
-    beside: NodeSite, doomed: NodeSite
-) -> None:
+def test_a_namespace_that_is_deleted_with_running_calls_leaves_nothing_behind(site: NodeSite, doomed: NodeSite) -> None:
     release = doomed.release
     release.wait_ready()
     before = objects_of_release(release)
@@ -95,14 +82,14 @@ def test_a_namespace_that_is_deleted_with_running_calls_leaves_nothing_behind(
     nodes = [call("a", "hold", "pool"), call("b", "hold-alone", "job"), call("c", "act", "after", dependsOn=["a", "b"])]
     doomed.apply_run("r", nodes, session="s")
     doomed.apply_run("waits", [call("a", "act", "second")], session="s")
-    beside.until(lambda: {"pool", "job"} <= set(beside.ask("counts")["did"]), within=PULLED_AND_STARTED)
+    site.until(lambda: {"pool", "job"} <= set(site.ask("counts")["did"]), within=PULLED_AND_STARTED)
     assert "runs" in held_for_ever(ledger_keys(doomed)), "or this test would see nothing in the ledger"
     doomed.remove()
     doomed.until(lambda: "deletionTimestamp" in doomed.get("namespace", doomed.namespace).get("metadata", {}))
     # As long as its run is there it goes on: the server deletes what is in a namespace one kind after another.
     doomed.until(lambda: not doomed.find_all("agentruns"))
     for word in ("pool", "job"):
-        beside.ask(f"release/{word}")
+        site.ask(f"release/{word}")
     doomed.until(lambda: not doomed.find_all("pods"))
     # The server looks again after half of the longest grace that a pod had, here a little more than a minute.
     doomed.until(
@@ -112,8 +99,8 @@ def test_a_namespace_that_is_deleted_with_running_calls_leaves_nothing_behind(
     )
     doomed.until(lambda: not held_for_ever(ledger_keys(doomed)), within=90, say=lambda: json.dumps(ledger_keys(doomed)))
     assert objects_of_release(release) == before
-    assert [beside.did(word) for word in ("pool", "job", "after", "second")] == [1, 1, 0, 0]
+    assert [site.did(word) for word in ("pool", "job", "after", "second")] == [1, 1, 0, 0]
     # Whoever else is served is served on.
-    beside.apply_tool("act")
-    beside.apply_run("next", [call("a", "act", "next")])
-    assert beside.wait_ended("next", within=PULLED_AND_STARTED)["phase"] == "Succeeded"
+    site.apply_tool("act")
+    site.apply_run("next", [call("a", "act", "next")])
+    assert site.wait_ended("next", within=PULLED_AND_STARTED)["phase"] == "Succeeded"

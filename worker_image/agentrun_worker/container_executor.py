@@ -96,8 +96,7 @@ class ContainerExecutor:
         try:
             self._hand_over(call, call.deadline - loop.time())
         except OSError as error:
-            if not self._withdraw():
-                return self._unknown(Reason.TOOL_CRASHED, f"the call could not be handed over: {error.strerror}")
+            # The word to begin comes last, and whole or not at all.
             said = f"the call could not be handed over: {error.strerror}"
             return not_started(Reason.TOOL_NOT_LOADABLE, said, FailureClass.RETRYABLE)
         return await self._wait(call)
@@ -110,10 +109,6 @@ class ContainerExecutor:
         self._say("key", call.idempotency_key)
         # Whole seconds, rounded up: this side stops it at the very moment.
         self._say("go", str(int(max(seconds, 0)) + 1))
-
-    def _withdraw(self) -> bool:
-        """Take back what was perhaps handed over; return whether that is certain."""
-        return not (self._folders.call / "go").exists()
 
     def _say(self, name: str, text: str) -> None:
         part = self._folders.call / f".{name}"

@@ -5,7 +5,6 @@
 #   ANSWER/started          the image, its mounts and the command are there; no order is taken before
 #   CALL/alive              a number that rises while the companion lives
 #   CALL/go                 whole seconds that the call may take; params.json, request-id and key stand beside it then
-#   ANSWER/begun            from here on nobody knows what the tool has done, unless it says so itself
 #   ANSWER/output.json      the tool's result
 #   ANSWER/alive            a number that rises while this script lives
 #   CALL/stop               the tool is to end: SIGTERM, and SIGKILL some seconds later
@@ -88,7 +87,6 @@ if [ -e "$call/stop" ] || [ -e "$call/end" ] || is_silent; then
   say ended none
   exit 0
 fi
-say begun yes
 
 now
 until=$((now + seconds))

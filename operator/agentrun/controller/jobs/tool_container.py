@@ -22,11 +22,12 @@ from agentrun.controller.pools.worker_pod import (
     build_own_mounts,
     build_own_volumes,
     build_pod_spec,
+    build_resources,
     build_security,
     plain_variables,
 )
 from agentrun.decisions.pools.pool_wishes import PoolKey, PoolWish
-from agentrun.decisions.pools.resource_amounts import ContainerAmounts, fit_amounts
+from agentrun.decisions.pools.resource_amounts import ContainerAmounts
 
 TOOL_CONTAINER = "tool"
 HELPER_CONTAINER = "helper"
@@ -76,7 +77,7 @@ def _build_helper(settings: PoolSettings) -> JsonObject:
         "command": ["agentrun-worker", "helper", _HELPER_FOLDER],
         "env": plain_variables({"HOME": SCRATCH_FOLDER}),
         "securityContext": build_security(),
-        "resources": _resources(ContainerAmounts(), settings),
+        "resources": build_resources(ContainerAmounts(), settings),
         "volumeMounts": [
             {"name": "tmp", "mountPath": SCRATCH_FOLDER},
             {"name": "helper", "mountPath": _HELPER_FOLDER},
@@ -95,7 +96,7 @@ def _build_tool(wish: PoolWish, call: ContainerCall, settings: PoolSettings) -> 
         "args": [word.replace("$", "$$") for word in call.command],
         "env": build_own_environment(wish),
         "securityContext": build_security(),
-        "resources": _resources(wish.amounts, settings),
+        "resources": build_resources(wish.amounts, settings),
         "volumeMounts": [
             {"name": "tool-tmp", "mountPath": SCRATCH_FOLDER},
             {"name": "helper", "mountPath": _HELPER_FOLDER, "readOnly": True},
@@ -104,11 +105,6 @@ def _build_tool(wish: PoolWish, call: ContainerCall, settings: PoolSettings) -> 
             *build_own_mounts(wish),
         ],
     }
-
-
-def _resources(amounts: ContainerAmounts, settings: PoolSettings) -> JsonObject:
-    fitted = fit_amounts(amounts, settings.usual_amounts)
-    return {"requests": dict(fitted.requests), "limits": dict(fitted.limits)}
 
 
 def _folder(name: str, size: str) -> JsonObject:

@@ -15,7 +15,7 @@ from agentrun.contract.exact_json import JsonObject, JsonValue
 from agentrun.contract.execution import Volume, VolumeKind
 from agentrun.controller.pools.pool_settings import PoolSettings
 from agentrun.decisions.pools.pool_wishes import PoolKey, PoolWish
-from agentrun.decisions.pools.resource_amounts import fit_amounts
+from agentrun.decisions.pools.resource_amounts import ContainerAmounts, fit_amounts
 
 CONTAINER = "worker"
 PORT = 8081
@@ -98,7 +98,6 @@ def _build_container(
     order_patience: timedelta | None,
     more: PodAdditions,
 ) -> JsonObject:
-    amounts = fit_amounts(wish.amounts, settings.usual_amounts)
     return {
         "name": CONTAINER,
         "image": wish.image or settings.image,
@@ -108,9 +107,15 @@ def _build_container(
         # Nobody asks the worker of a single order how it is: it is never restarted, and its time is limited anyway.
         **(_answering() if order_patience is None else {}),
         "securityContext": build_security(),
-        "resources": {"requests": dict(amounts.requests), "limits": dict(amounts.limits)},
+        "resources": build_resources(wish.amounts, settings),
         "volumeMounts": [*_build_mounts(wish), *more.mounts],
     }
+
+
+def build_resources(amounts: ContainerAmounts, settings: PoolSettings) -> JsonObject:
+    """Return what a container gets: what its tools' author names, and the usual for the rest."""
+    fitted = fit_amounts(amounts, settings.usual_amounts)
+    return {"requests": dict(fitted.requests), "limits": dict(fitted.limits)}
 
 
 def build_security() -> JsonObject:
